@@ -3,10 +3,13 @@
   pip install numpyro tinygp lineax dynamax optax diffrax
   python benchmarks/clients.py
 
-prints, for the values and for the gradients, JAX's median time, the share of it that linear algebra
-takes, the median of that time over the accelerated program's, round by round, the largest
-difference of the results, relative to the largest entry, the time that the accelerated program
-takes to be traced and compiled over JAX's, and how many calls of each handler it has.
+prints, for the values and for the gradients:
+
+- JAX's median time, and the share of linear algebra in it;
+- the median over rounds of JAX's time over the accelerated program's;
+- the largest difference of the results, relative to the largest entry;
+- the time to trace and compile the accelerated program, over JAX's;
+- the number of calls of each handler.
 """
 
 # pyright: reportMissingImports=false

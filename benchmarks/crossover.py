@@ -1,6 +1,6 @@
 """Measures where one algorithm should take over from another, and keeps the times.
 
-  python benchmarks/crossover.py kSmallCholesky --ops cholesky --sizes 44 48 60 64 --batches 1 256
+  python benchmarks/crossover.py kLaneCholesky --ops cholesky --sizes 44 48 60 64 --batches 1 256
 
 builds the package twice from a copy of the checkout: with the constant below all sizes, and with it
 above them. Each size then takes one path in the one build, and the other path in the other. Both
@@ -90,7 +90,7 @@ def times_of(runs: Sequence[Run]) -> dict[tuple[str, int, int, str], float]:
 def rows_of(
     first: Sequence[Run], second: Sequence[Run], compares: Sequence[str], command: str
 ) -> list[dict[str, Any]]:
-  """What `first` and `second` took, runs of the builds that take either path."""
+  """The times of `first` and `second`, which are runs of the builds that force either path."""
   machine, date = first[-1]["machine"], first[-1]["date"][:10]
   name = machine["cpu"] if machine["platform"] == "cpu" else machine["device"]
   before, after = times_of(first), times_of(second)
@@ -128,7 +128,7 @@ def add_rows(path: pathlib.Path, rows: list[dict[str, Any]]) -> None:
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
   parser = argparse.ArgumentParser(description="Measures the crossover behind a constant.")
   add = parser.add_argument
-  add("constant", help="of a tuning.h, such as kSmallCholesky")
+  add("constant", help="of a tuning.h, such as kLaneCholesky")
   add("--ops", nargs="+", required=True, help="operations of benchmarks/run.py")
   add("--sizes", nargs="+", type=int, required=True, metavar="N", help="the n of the matrices")
   add("--batches", nargs="+", type=int, default=[1, 256], metavar="BATCH")

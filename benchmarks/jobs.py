@@ -1,4 +1,4 @@
-"""Processes that prepare at the same time what each of them measures in its turn."""
+"""Processes that prepare at the same time and measure one after the other."""
 
 import collections
 import contextlib
@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-# They share a GPU's memory: none may take it for itself.
+# The processes share a GPU's memory, so none may preallocate it.
 ENVIRONMENT = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"} | os.environ
 PATIENCE_SECONDS = 10  # with processes that are to end
 
@@ -66,7 +66,7 @@ def run(
 
 
 def end(processes: list["subprocess.Popen[bytes]"]) -> None:
-  """Asks them to end, and does not wait long for those that compile."""
+  """Terminates the processes, without a long wait for any that compiles."""
   for process in processes:
     process.terminate()
   deadline = time.monotonic() + PATIENCE_SECONDS

@@ -1,9 +1,8 @@
 """Intel's MKL as a peer, from its wheel (`pip install mkl`), under the names of torch.linalg.
 
-A matrix is an array's as it lies, which to LAPACK is its transpose: what is timed takes as long for
-one as for the other. The matrices of a batch are taken one after the other, each by all of MKL's
-threads. `compact` has MKL's routines for batches of small matrices instead, of which a few lie
-beside each other in registers; they are packed, factored and unpacked on one thread.
+LAPACK sees the transpose of each row-major matrix, which takes the same time. Matrices of a batch
+are factored one after the other, each by all of MKL's threads. `compact` uses MKL's routines for
+batches of small matrices, one matrix per lane. It packs, factors and unpacks on one thread.
 """
 
 import ctypes
@@ -25,7 +24,7 @@ def _load() -> ctypes.CDLL:
     files = importlib.metadata.files("mkl") or []
   except importlib.metadata.PackageNotFoundError as error:
     raise ImportError("there is no MKL: pip install mkl") from error
-  # Its threads would spin for 200 ms after each call, while another contestant has its turn.
+  # MKL's threads would spin for 200 ms after each call, while another contestant is timed.
   os.environ.setdefault("KMP_BLOCKTIME", "0")
   (path,) = [file.locate() for file in files if "libmkl_rt.so" in file.name]
   library = ctypes.CDLL(str(path))

@@ -51,7 +51,7 @@ def measure(name, devices, n, stock, rounds):
   holds, the seconds to compile it, and for each call its seconds and those of the processor."""
   os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={devices}"
   if stock and devices > 1:
-    # Else the threads of each device's LAPACK wait for those of the others.
+    # Otherwise the LAPACK threads of the devices wait for each other.
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
   import jax
   import jax.numpy as jnp

@@ -1,8 +1,8 @@
 """Times `linalg` against stock JAX, and other libraries if asked, and writes the times as JSON.
 
-The contestants of a cell (operation, n, batch, dtype) take turns in one process: what slows the
-machine for a while slows them all, and the ratio of one round keeps its meaning. At the end
-benchmarks/report.py shows the result, as it does again when asked.
+The contestants of a cell (operation, n, batch, dtype) take turns in one process. A slow phase of
+the machine then slows them all, and the ratio of one round keeps its meaning. At the end
+benchmarks/report.py shows the result.
 """
 
 import argparse
@@ -313,7 +313,7 @@ def available_cores() -> int:
 
 
 def measure_ceilings(dtypes: list[str]) -> dict[str, float]:
-  """Measures the bounds of any kernel on this machine: operations a second of a large matrix
+  """Measures the bounds of any kernel on this machine: operations per second of a large matrix
   product, by dtype, and bytes a second, read and written, of copies on all cores or on the GPU."""
   ceilings = {}
   n = 1536 if jax.default_backend() == "cpu" else 8192

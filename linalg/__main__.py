@@ -4,7 +4,7 @@ import sys
 
 
 def main(arguments: list[str]) -> int:
-  # What only the other one needs is not imported.
+  # Each command imports only the modules that it needs.
   if arguments[:1] == ["run"]:
     from linalg._accelerate import run
 

@@ -1,10 +1,10 @@
-"""`python -m linalg`: every operation on a sharded batch, checked, counted and timed.
+"""`python -m linalg`: checks and times every operation on a sharded batch.
 
-Each operation is compiled for a batch that is sharded over all devices. Its residuals are computed,
-its results compared with SciPy's, and the collectives in its compiled program counted; then it is
-timed beside stock JAX. Functions that are composed of others in Python have no residual of their
-own: theirs is the distance from what SciPy or NumPy computes in double precision. What
-`linalg.scipy` adds takes long to compile, and is run when it is named.
+Each operation is compiled for a batch that is sharded over all devices. The command computes its
+residuals, compares its results with SciPy's, counts the collectives in its compiled program, and
+times it beside stock JAX. Functions that are composed of others in Python have no residual. Their
+error is the distance from SciPy's or NumPy's result in double precision. The functions that
+`linalg.scipy` adds take long to compile, so they run only when named.
 """
 
 import argparse
@@ -33,18 +33,18 @@ WIDTH = 80
 
 
 class Outcome(NamedTuple):
-  """What was seen of one case; times are in seconds."""
+  """The observations of one case. Times are in seconds."""
 
   case: Case
-  residual: float | None  # a composed function has none
+  residual: float | None  # None for a composed function
   difference: float  # from SciPy's results, scaled
   collectives: int
   in_place: bool  # whether every result is sharded as the operands are
   ours: float
-  stock: float | None  # where there is such a function
+  stock: float | None  # None without such a function
 
   def accurate(self) -> bool:
-    return max(self.residual or 0, self.difference) <= self.case.limit  # NaN is not
+    return max(self.residual or 0, self.difference) <= self.case.limit  # False for NaN
 
   def failures(self) -> list[str]:
     name, found = self.case.name, []
@@ -80,12 +80,12 @@ HEADING = _line("operation", "residual", "SciPy", "limit", "coll.", "ours ms", "
 
 
 def cases() -> list[Case]:
-  """One for every handler and for every composed function."""
+  """The usual case of each handler and of each composed function."""
   return [case for case in TABLE if not case.variant]
 
 
 def residual(case: Case, operands: tuple[np.ndarray, ...], results: list[np.ndarray]) -> float:
-  """The worst of the batch, scaled; infinite where the results have the wrong form."""
+  """The worst scaled residual of the batch; infinite if the results have the wrong form."""
   try:
     return case.ratio(operands, results)
   except AssertionError:
@@ -93,9 +93,9 @@ def residual(case: Case, operands: tuple[np.ndarray, ...], results: list[np.ndar
 
 
 def difference(case: Case, operands: tuple[np.ndarray, ...], results: list[np.ndarray]) -> float:
-  """The largest from SciPy's results, relative to their size and n eps cond(A)."""
+  """The largest difference from SciPy's results, over their size and n eps cond(A)."""
   n = max(operands[0].shape[-1], 1)
-  # Invariants of eigenvectors are n³ numbers.
+  # Invariants of eigenvectors have n³ numbers each.
   count = min(COMPARED, len(operands[0]), max(1, 2**24 // n**3))
   if case.exact:
     return case.ratio([x[:count] for x in operands], [x[:count] for x in results])
@@ -129,7 +129,7 @@ def observe(case: Case, sharding: NamedSharding, options: argparse.Namespace) ->
   if case.stock is not None and dtype in case.stock_dtypes and not case.stock_hangs:
     contestants.append(jax.jit(case.stock).lower(*sharded).compile())
   results = jax.tree.leaves([jax.block_until_ready(f(*sharded)) for f in contestants][0])
-  # Interleaved, so that a change of the machine's pace touches both alike.
+  # Interleaved, so that a change of the machine's speed affects both alike.
   times = [[seconds(f, sharded) for f in contestants] for _ in range(ROUNDS)]
   medians = [float(x) for x in np.median(times, axis=0)]
 

@@ -1,18 +1,20 @@
-"""Eight virtual CPU devices, 64-bit types and quick compilation, for every test; and a GPU for
-those that ask for one with `-m gpu`, or for all with `--device gpu`."""
+"""Every test gets eight virtual CPU devices, 64-bit types and quick compilation.
+
+`-m gpu` gives a GPU to the tests that need one, and `--device gpu` gives one to all.
+"""
 
 import os
 import pathlib
 
 import quick
 
-# XLA reads them when the first program is compiled.
+# XLA reads these flags when the first program is compiled.
 FLAGS = os.environ.get("XLA_FLAGS", "")
 if "--xla_backend_optimization_level" not in FLAGS:
   FLAGS += " " + quick.FLAGS
 os.environ["XLA_FLAGS"] = FLAGS + " --xla_force_host_platform_device_count=8"
 if "PYTEST_XDIST_WORKER" in os.environ:
-  # The workers share the processors: threads of each one's OpenBLAS would spin for the others'.
+  # The workers share the cores, and OpenBLAS's idle threads spin.
   os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import jax  # noqa: E402
@@ -20,7 +22,7 @@ import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 
 jax.config.update("jax_enable_x64", True)
-# The package mixes no dtypes and no ranks, so that it works in programs that forbid that.
+# The package must work in programs that forbid mixed dtypes and ranks.
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
@@ -31,7 +33,7 @@ import sharded  # noqa: E402
 
 @pytest.fixture(scope="module", autouse=True)
 def forget_programs():
-  """Those of thousands of tests take gigabytes."""
+  """The compiled programs of all tests would take gigabytes."""
   yield
   sharded.forget()
   jax.clear_caches()
@@ -39,7 +41,7 @@ def forget_programs():
 
 @pytest.fixture
 def standard_promotion():
-  """JAX's defaults, for tests of what mixed dtypes and ranks give, or by those who mix them."""
+  """JAX's defaults, for tests that mix dtypes or ranks."""
   with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
     yield
 
@@ -55,8 +57,7 @@ def case(request: pytest.FixtureRequest) -> cases.Case:
   return request.param
 
 
-# These two differ in width and in being complex, so they show most. selection.py has the other
-# choices of a test.
+# These two differ in width, and only one is complex. selection.py has the other choices of a test.
 TWO_DTYPES = (np.float32, np.complex128)
 
 
@@ -84,7 +85,7 @@ def _wants_gpu(config: pytest.Config) -> bool:
 
 
 def _parameters(item: pytest.Item) -> tuple[cases.Case | None, np.dtype | None]:
-  """The case and the dtype, where conftest has chosen it."""
+  """The case, and the dtype if conftest chose it."""
   parameters = getattr(getattr(item, "callspec", None), "params", {})
   case = parameters.get("case")
   dtype = None if _chooses_dtypes(item) else parameters.get("dtype")
@@ -92,14 +93,13 @@ def _parameters(item: pytest.Item) -> tuple[cases.Case | None, np.dtype | None]:
 
 
 def _makes_no_difference(item: pytest.Item) -> bool:
-  """Whether the test with another dtype does the same."""
+  """Whether the case ignores the dtype, so that another run would repeat the test."""
   case, dtype = _parameters(item)
   return case is not None and dtype is not None and dtype not in case.dtypes
 
 
 def _is_slow(item: pytest.Item) -> bool:
-  """Whether it compiles programs of an operation whose programs take long to compile, or are nearly
-  those of another case."""
+  """Whether it compiles programs that take long, or that are nearly those of another case."""
   case, _ = _parameters(item)
   compiles = selection.chooses(
       "compiles", getattr(item, "function", None), getattr(item, "module", None))
@@ -107,7 +107,7 @@ def _is_slow(item: pytest.Item) -> bool:
 
 
 def _is_left_out(config: pytest.Config, item: pytest.Item) -> bool:
-  """Whether nobody asked for the rarer of its marks, or it is not for this device."""
+  """Whether its rarer mark was not asked for, or it is not for this device."""
   marks = ("gpu", "extended")
   rarer = next((mark for mark in marks if item.get_closest_marker(mark)), None)
   if item.get_closest_marker("cpu") and config.option.device != "cpu":
@@ -120,7 +120,7 @@ _EXTENDED = pytest.StashKey[set[pathlib.Path]]()
 
 @pytest.fixture
 def extended_files(request: pytest.FixtureRequest) -> set[pathlib.Path]:
-  """Those of the collected files that have tests which the default leaves out for their length."""
+  """The collected files that have tests marked `extended`."""
   return request.config.stash[_EXTENDED]
 
 
@@ -133,10 +133,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
   if config.option.device == "gpu":
     jax.config.update("jax_platforms", "cuda,cpu")
-    # References are products: by default those of float32 have ten bits of the fraction there.
+    # References are products. By default, float32 products on a GPU keep ten bits of the fraction.
     jax.config.update("jax_default_matmul_precision", "highest")
   elif not _wants_gpu(config):
-    # The operands lie on the CPU, whether or not the machine has a GPU.
+    # Operands are on the CPU, even if the machine has a GPU.
     jax.config.update("jax_platforms", "cpu")
 
 
@@ -153,7 +153,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _expect_deviations(items: list[pytest.Item]) -> None:
-  """Tests that others wrote fail where their module says so, and why."""
+  """Marks tests of other projects as failing where DEVIATIONS of their module says why."""
   for item in items:
     module = getattr(item, "module", None)
     name = item.nodeid.partition("::")[2]

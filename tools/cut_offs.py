@@ -36,7 +36,7 @@ NOISE = 1.05
 # The least number of sizes for a decision.
 FEWEST = 3
 
-# By op, n and dtype.
+# Keys are op, n and dtype.
 Times = dict[tuple[str, int, str], float]
 Key = Callable[[int, int], int]
 
@@ -192,10 +192,10 @@ def decide(cut_off: CutOff, current: int, before: Times, after: Times) -> Decisi
 
 
 class Measured(NamedTuple):
-  """What benchmarks/run.py measured of one build."""
+  """The measurements of one build by benchmarks/run.py."""
 
   times: Times
-  # What its rows have in common.
+  # The columns that all its rows share.
   row: dict[str, Any]
 
 
@@ -215,7 +215,7 @@ def times_of(files: Sequence[pathlib.Path]) -> Measured:
 
 
 def kept(folder: pathlib.Path) -> dict[str, pathlib.Path]:
-  """The originals' copies while the values vary."""
+  """Where the original files are kept while the values vary."""
   return {file: folder / pathlib.Path(file).name for file in (CUDA, PYTHON)}
 
 

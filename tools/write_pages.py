@@ -42,7 +42,7 @@ def _text(text: str) -> str:
 
 
 def _forms(functions: Iterable[Function]) -> str:
-  """Their forms that return `info`."""
+  """The forms of these functions that return `info`."""
   return _code(name for x in functions for name in x.names[1:])
 
 
@@ -93,7 +93,7 @@ def _behaviours(functions: Iterable[Function], last: Callable[[Function], bool])
 
 
 def composed() -> str:
-  # The page says that the last rows have not the tests of all cases.
+  # The page says that the last rows lack the tests of all cases.
   return _behaviours((x for x in OF_MATRICES if x.is_composed), last=lambda x: not x.cases)
 
 

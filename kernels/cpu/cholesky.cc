@@ -56,7 +56,7 @@ struct CholeskyProblem {
   T* factor;
   int32_t* info;
 
-  CpuPath path() const { return n <= kSmallCholesky ? CpuPath::kLane : CpuPath::kTile; }
+  CpuPath path() const { return n <= kLaneCholesky ? CpuPath::kLane : CpuPath::kTile; }
 
   void RunInLanes(ffi::ThreadPool& pool) const {
     constexpr int64_t kParts = kPartsOf<T>;
@@ -243,7 +243,7 @@ void CholeskyJvp(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBuffer da,
                  bool lower, bool symmetrize) {
   const HermitianPart part{.lower = lower, .symmetrize = symmetrize};
   RunDerivative(
-      pool, kSmallCholeskyDerivative, 1.0 / 3, factor, da, dfactor,
+      pool, kLaneCholeskyDerivative, 1.0 / 3, factor, da, dfactor,
       [=](int n, auto* l, auto* x) { small::CholeskyJvp(n, l, part, x); },
       [=](auto& work, const auto&... operands) { work.Jvp(part, operands...); });
 }
@@ -252,7 +252,7 @@ void CholeskyVjp(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBuffer ct,
                  bool lower, bool symmetrize) {
   const HermitianPart part{.lower = lower, .symmetrize = symmetrize};
   RunDerivative(
-      pool, kSmallCholeskyDerivative, 1.0 / 3, factor, ct, a_ct,
+      pool, kLaneCholeskyDerivative, 1.0 / 3, factor, ct, a_ct,
       [=](int n, auto* l, auto* x) { small::CholeskyVjp(n, l, part, x); },
       [=](auto& work, const auto&... operands) { work.Vjp(part, operands...); });
 }
@@ -260,14 +260,14 @@ void CholeskyVjp(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBuffer ct,
 void CholeskyFullJvp(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBuffer da,
                      Result dfactor) {
   RunDerivative(
-      pool, kSmallFullCholeskyDerivative, 7.0 / 6, factor, da, dfactor,
+      pool, kLaneFullCholeskyDerivative, 7.0 / 6, factor, da, dfactor,
       [](int n, auto* l, auto* x) { small::CholeskyFullJvp(n, l, x); },
       [](auto& work, const auto&... operands) { work.FullJvp(operands...); });
 }
 
 void CholeskyFullVjp(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBuffer ct, Result a_ct) {
   RunDerivative(
-      pool, kSmallFullCholeskyDerivative, 7.0 / 6, factor, ct, a_ct,
+      pool, kLaneFullCholeskyDerivative, 7.0 / 6, factor, ct, a_ct,
       [](int n, auto* l, auto* x) { small::CholeskyFullVjp(n, l, x); },
       [](auto& work, const auto&... operands) { work.FullVjp(operands...); });
 }

@@ -23,7 +23,7 @@ struct CholeskyUpdateProblem {
     constexpr int64_t kParts = kPartsOf<T>;
     const int64_t size = n * n;
     const double operations = 2.0 * static_cast<double>(size);
-    if (size * static_cast<int64_t>(sizeof(T)) > kSmallCholeskyUpdateBytes) {
+    if (size * static_cast<int64_t>(sizeof(T)) > kLaneCholeskyUpdateBytes) {
       return ForEachInTurn(
           pool, batch, BlockedNanoseconds<T>(operations),
           [&] { return AllocateAligned(2 * padded() * sizeof(T)); },

@@ -52,7 +52,7 @@ struct EigProblem {
   bool IsEmpty() const { return n == 0; }
   void RunEmpty() const { std::fill_n(info, batch, 0); }
 
-  CpuPath path() const { return n <= kSmallEig ? CpuPath::kLane : CpuPath::kLapack; }
+  CpuPath path() const { return n <= kLaneEig ? CpuPath::kLane : CpuPath::kLapack; }
 
   void RunInLanes(ffi::ThreadPool& pool) const {
     right != nullptr ? RunInLanes<true>(pool) : RunInLanes<false>(pool);

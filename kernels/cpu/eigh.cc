@@ -59,9 +59,9 @@ struct EighProblem {
   void RunEmpty() const { std::fill_n(info, batch, 0); }
 
   CpuPath path() const {
-    const int64_t most_with_vectors = kIsDouble<T> ? kSmallEighDouble : kSmallEigh;
-    if (n <= (vectors ? most_with_vectors : kSmallEigvalsh)) return CpuPath::kLane;
-    return n <= kBlockedEigh ? CpuPath::kTile : CpuPath::kLapack;
+    const int64_t most_with_vectors = kIsDouble<T> ? kLaneEighDouble : kLaneEigh;
+    if (n <= (vectors ? most_with_vectors : kLaneEigvalsh)) return CpuPath::kLane;
+    return n <= kTileEigh ? CpuPath::kTile : CpuPath::kLapack;
   }
 
   void RunInLanes(ffi::ThreadPool& pool) const {

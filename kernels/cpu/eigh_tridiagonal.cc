@@ -65,7 +65,7 @@ struct EighTridiagonalProblem {
   void RunEmpty() const { std::fill_n(info, batch, 0); }
 
   CpuPath path() const {
-    const bool pays_off = kLeastBlockedTridiagonal <= n && n <= kBlockedEigh;
+    const bool pays_off = kLeastTileTridiagonal <= n && n <= kTileEigh;
     return pays_off ? CpuPath::kTile : CpuPath::kLapack;
   }
 

@@ -24,7 +24,7 @@ struct HessenbergProblem {
   bool IsEmpty() const { return n == 0; }
   void RunEmpty() const {}
 
-  CpuPath path() const { return n <= kSmallHessenberg ? CpuPath::kLane : CpuPath::kLapack; }
+  CpuPath path() const { return n <= kLaneHessenberg ? CpuPath::kLane : CpuPath::kLapack; }
 
   // One matrix per lane. A single matrix has its columns in registers.
   void RunInLanes(ffi::ThreadPool& pool) const {

@@ -104,7 +104,7 @@ E* AfterMargin(E* memory) {
 }
 
 // Pack and Unpack of pack.h. A compiler takes long over them, so lanes.cc compiles those of several
-// lanes once for all handlers. Those of constant sizes stay inline, so that tiny matrices stay in
+// lanes once for all handlers. Calls of constant size stay inline, so that tiny matrices stay in
 // registers.
 template <class V>
 void PackLanes(const Lane<V>* source, int64_t stride, int64_t count, V* target);

@@ -12,11 +12,11 @@
 
 namespace linalg {
 
-static_assert(std::max(kSmallLu, kSmallTriangular) <= small::kMaxPivotRows);
+static_assert(std::max(kLaneLu, kLaneTriangular) <= small::kMaxPivotRows);
 
 // The path of every handler that factors by LU.
 inline CpuPath LuPath(int64_t rows, int64_t cols) {
-  return std::max(rows, cols) <= kSmallLu ? CpuPath::kLane : CpuPath::kTile;
+  return std::max(rows, cols) <= kLaneLu ? CpuPath::kLane : CpuPath::kTile;
 }
 
 // A group of small matrices in registers, and space for their factors.

@@ -39,7 +39,7 @@ static_assert(kRegisterBytes < 64);
 
 namespace small {
 
-// With blocks B of columns of elements E.
+// E is the element, B the block of columns.
 #define LINALG_REFLECTORS(declare, B, E)                                                   \
   declare template void HouseholderQr<B>(E*, int, int, int, E*, E*);                       \
   declare template void HouseholderProduct<B>(E*, int, int, int, int, const E*, const E*); \

@@ -29,7 +29,7 @@ struct OrmqrProblem {
   // Lanes read all columns of the reflectors' matrix.
   CpuPath path() const {
     const bool has_few_vectors = c_vectors <= kFewOrmqrColumns;
-    const int64_t most_in_lanes = has_few_vectors ? kSmallOrmqrOfFewColumns : kSmallOrmqr;
+    const int64_t most_in_lanes = has_few_vectors ? kLaneOrmqrOfFewColumns : kLaneOrmqr;
     return std::max(m, n) <= most_in_lanes ? CpuPath::kLane : CpuPath::kTile;
   }
 

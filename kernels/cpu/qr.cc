@@ -120,15 +120,15 @@ struct QrProblem : QrShape {
 
   CpuPath path() const {
     if (order != nullptr) {
-      return std::max(m, n) <= kSmallPivotedQr ? CpuPath::kLane : CpuPath::kLapack;
+      return std::max(m, n) <= kLanePivotedQr ? CpuPath::kLane : CpuPath::kLapack;
     }
     // Narrow matrices do not fill a block. A panel with few rows or columns is most of the matrix.
     const bool is_narrow = n < std::min(m / kNarrowQrRows, kNarrowQrColumns);
     const bool has_few_rows = m < n && m <= kFewQr;
-    const int64_t most_in_lanes = is_narrow || has_few_rows ? kSmallQrOfFewRows : kSmallQr;
+    const int64_t most_in_lanes = is_narrow || has_few_rows ? kLaneQrOfFewRows : kLaneQr;
     if (std::max(m, n) <= most_in_lanes) return CpuPath::kLane;
     const bool is_mostly_panel =
-        std::min(m, n) <= kFewQr && m * n * static_cast<int64_t>(sizeof(T)) > kBlockedFewQrBytes;
+        std::min(m, n) <= kFewQr && m * n * static_cast<int64_t>(sizeof(T)) > kTileFewQrBytes;
     return is_narrow || is_mostly_panel ? CpuPath::kLapack : CpuPath::kTile;
   }
 
@@ -137,7 +137,7 @@ struct QrProblem : QrShape {
     using One = Element<T, Real<T>>;
     using ColumnGroup = Element<T, Vector<Real<T>, kLanes<T>>>;
     const double operations = 2.0 * kParts * kParts * static_cast<double>(Size<1>() * count);
-    if (std::max(m, n) <= kSmallQrPerLane) {
+    if (std::max(m, n) <= kLaneQrPerLane) {
       const int64_t size = Size<1>() * kParts;
       ForEachGroup<T>(pool, batch, size, SmallNanoseconds(kLanes<T>, size, operations),
                       [&]<class V>(int64_t i, V* registers) {

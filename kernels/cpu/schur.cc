@@ -31,7 +31,7 @@ struct SchurProblem {
   bool IsEmpty() const { return n == 0; }
   void RunEmpty() const { std::fill_n(info, batch, 0); }
 
-  CpuPath path() const { return n <= kSmallEig ? CpuPath::kLane : CpuPath::kLapack; }
+  CpuPath path() const { return n <= kLaneEig ? CpuPath::kLane : CpuPath::kLapack; }
 
   void RunInLanes(ffi::ThreadPool& pool) const {
     using Work = small::SchurWork<Element<T, Vector<Real<T>, kLanes<T>>>>;

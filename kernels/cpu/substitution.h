@@ -142,8 +142,8 @@ void AdviseHugePages(const Systems<T>& systems) {
 template <class T>
 bool IsTiny(const Systems<T>& systems) {
   const int64_t n = systems.n;
-  return n <= kSmallTriangular &&
-         static_cast<double>(n * n * systems.nrhs()) <= kSmallTriangularOperations;
+  return n <= kLaneTriangular &&
+         static_cast<double>(n * n * systems.nrhs()) <= kLaneTriangularOperations;
 }
 
 // Calls solve(first, a, x, spare) for groups of small systems in lanes. `x` holds the right-hand
@@ -185,8 +185,8 @@ struct SystemsProblem {
   CpuPath path() const {
     if (IsTiny(systems)) return CpuPath::kLane;
     const int64_t nrhs = systems.nrhs();
-    const bool fills_tiles = kLeastBlockedTriangular <= systems.n && kLeastBlockedRhs <= nrhs;
-    return fills_tiles && nrhs <= kMostBlockedRhs ? CpuPath::kTile : CpuPath::kLapack;
+    const bool fills_tiles = kLeastTileTriangular <= systems.n && kLeastTileRhs <= nrhs;
+    return fills_tiles && nrhs <= kMostTileRhs ? CpuPath::kTile : CpuPath::kLapack;
   }
 
   void RunInLanes(ffi::ThreadPool& pool) const {

@@ -59,13 +59,12 @@ struct SvdProblem {
 
   CpuPath path() const {
     const int64_t most_in_lanes =
-        u != nullptr
-            ? ForDtype<T>(kSmallSvd, kSmallSvdComplex64, kSmallSvdFloat64, kSmallSvdComplex128)
-            : (kIsDouble<T> ? kSmallSvdvalsDouble : kSmallSvdvals);
+        u != nullptr ? ForDtype<T>(kLaneSvd, kLaneSvdComplex64, kLaneSvdFloat64, kLaneSvdComplex128)
+                     : (kIsDouble<T> ? kLaneSvdvalsDouble : kLaneSvdvals);
     if (std::max(m, n) <= most_in_lanes) return CpuPath::kLane;
-    const bool fills_tiles = kLeastBlockedSvd <= Count();
+    const bool fills_tiles = kLeastTileSvd <= Count();
     const bool fits_memory =
-        Count() <= kBlockedSvd && m * n * static_cast<int64_t>(sizeof(T)) <= kBlockedSvdBytes;
+        Count() <= kTileSvd && m * n * static_cast<int64_t>(sizeof(T)) <= kTileSvdBytes;
     return fills_tiles && fits_memory ? CpuPath::kTile : CpuPath::kLapack;
   }
 

@@ -30,76 +30,76 @@ inline BlasThreads::Count ThreadsFor(int64_t batch, int64_t n) {
 // tiny and of large matrices. Only the order of magnitude matters.
 inline double LapackNanoseconds(double flops) { return 200.0 + 0.25 * flops; }
 
-// Prefixes: kSmall is the largest n in lanes, kBlocked the largest in tiles, kLeast the least.
+// Prefixes: kLane is the largest n in lanes, kTile the largest in tiles, kLeast the least.
 
 // Cholesky factors: cpu_cholesky.json.
-inline constexpr int64_t kSmallCholesky = 64;
+inline constexpr int64_t kLaneCholesky = 64;
 // Derivatives along Hermitian matrices, and along any: cpu_cholesky_derivative.json.
-inline constexpr int64_t kSmallCholeskyDerivative = 48;
-inline constexpr int64_t kSmallFullCholeskyDerivative = 32;
+inline constexpr int64_t kLaneCholeskyDerivative = 48;
+inline constexpr int64_t kLaneFullCholeskyDerivative = 32;
 // Bytes of a matrix whose Cholesky factor is updated: cpu_cholesky_update.json.
-inline constexpr int64_t kSmallCholeskyUpdateBytes = 12 << 10;
+inline constexpr int64_t kLaneCholeskyUpdateBytes = 12 << 10;
 
 // LU factors, determinants and inverses: cpu_lu.json.
-inline constexpr int64_t kSmallLu = 32;
+inline constexpr int64_t kLaneLu = 32;
 
 // Triangular solves, and systems with them: cpu_triangular.json.
-inline constexpr int64_t kSmallTriangular = 32;
+inline constexpr int64_t kLaneTriangular = 32;
 // Fused multiply-adds of a system; with more, a single one is faster in vectors of its columns.
-inline constexpr double kSmallTriangularOperations = 8192;
+inline constexpr double kLaneTriangularOperations = 8192;
 // The order and the right-hand sides from which tiles pay off.
-inline constexpr int64_t kLeastBlockedTriangular = 4;
-inline constexpr int64_t kLeastBlockedRhs = 2;
-inline constexpr int64_t kMostBlockedRhs = 4096;
+inline constexpr int64_t kLeastTileTriangular = 4;
+inline constexpr int64_t kLeastTileRhs = 2;
+inline constexpr int64_t kMostTileRhs = 4096;
 
-// QR factors: cpu_qr.json, as the constants down to kSmallQrPerLane.
-inline constexpr int64_t kSmallQr = 72;
+// QR factors: cpu_qr.json, as the constants down to kLaneQrPerLane.
+inline constexpr int64_t kLaneQr = 72;
 // Matrices with few rows, or with too few columns for a block, stay in lanes up to a larger n.
-inline constexpr int64_t kSmallQrOfFewRows = 128, kFewQr = 48;
+inline constexpr int64_t kLaneQrOfFewRows = 128, kFewQr = 48;
 // Beyond these bytes, matrices with so few rows or columns are mostly panel, and LAPACK's.
-inline constexpr int64_t kBlockedFewQrBytes = 8 << 20;
+inline constexpr int64_t kTileFewQrBytes = 8 << 20;
 // Matrices with fewer columns than these, and than one for so many rows, do not fill a block.
 inline constexpr int64_t kNarrowQrColumns = 16, kNarrowQrRows = 16;
 // Larger ones are factored one at a time with columns in registers, to the same bits.
-inline constexpr int64_t kSmallQrPerLane = 48;
+inline constexpr int64_t kLaneQrPerLane = 48;
 // Column-pivoted QR: cpu_qr_pivoted.json.
-inline constexpr int64_t kSmallPivotedQr = 32;
+inline constexpr int64_t kLanePivotedQr = 32;
 // Reflectors up to which LAPACK's unblocked routines are called directly. This is the crossover of
 // LAPACK's ILAENV, up to which the blocked routines call them too, after some bookkeeping.
 inline constexpr int64_t kUnblockedReflectors = 128;
 // Products with Q, of any number of vectors and of few: cpu_ormqr.json.
-inline constexpr int64_t kSmallOrmqr = 48;
-inline constexpr int64_t kSmallOrmqrOfFewColumns = 128, kFewOrmqrColumns = 8;
+inline constexpr int64_t kLaneOrmqr = 48;
+inline constexpr int64_t kLaneOrmqrOfFewColumns = 128, kFewOrmqrColumns = 8;
 
 // Hermitian eigenvectors, in double precision too, and eigenvalues alone: cpu_eigh.json.
-inline constexpr int64_t kSmallEigh = 96;
-inline constexpr int64_t kSmallEighDouble = 72;
-inline constexpr int64_t kSmallEigvalsh = 96;
+inline constexpr int64_t kLaneEigh = 96;
+inline constexpr int64_t kLaneEighDouble = 72;
+inline constexpr int64_t kLaneEigvalsh = 96;
 // Beyond, tiles take more than twice LAPACK's memory.
-inline constexpr int64_t kBlockedEigh = 2048;
+inline constexpr int64_t kTileEigh = 2048;
 // From this n on, eigenvalues are refined, with vectors and without: cpu_eigh_refined.json.
 inline constexpr int64_t kLeastRefinedEigh = 8;
 inline constexpr int64_t kLeastRefinedEigvalsh = 16;
 // Eigenvalues and eigenvectors of tridiagonal matrices: cpu_eigh_tridiagonal.json.
-inline constexpr int64_t kLeastBlockedTridiagonal = 40;
+inline constexpr int64_t kLeastTileTridiagonal = 40;
 
 // General eigenvalues and Schur forms: cpu_eig.json.
-inline constexpr int64_t kSmallEig = 64;
+inline constexpr int64_t kLaneEig = 64;
 // Hessenberg forms: cpu_eig.json.
-inline constexpr int64_t kSmallHessenberg = 32;
+inline constexpr int64_t kLaneHessenberg = 32;
 
 // Singular vectors, by the longer side: cpu_svd.json.
-inline constexpr int64_t kSmallSvd = 32;
-inline constexpr int64_t kSmallSvdComplex64 = 31;
-inline constexpr int64_t kSmallSvdFloat64 = 24;
-inline constexpr int64_t kSmallSvdComplex128 = 24;
+inline constexpr int64_t kLaneSvd = 32;
+inline constexpr int64_t kLaneSvdComplex64 = 31;
+inline constexpr int64_t kLaneSvdFloat64 = 24;
+inline constexpr int64_t kLaneSvdComplex128 = 24;
 // The shorter side and the bytes in tiles: cpu_svd.json.
-inline constexpr int64_t kLeastBlockedSvd = 8;
-inline constexpr int64_t kBlockedSvd = 2048;
-inline constexpr int64_t kBlockedSvdBytes = 64 << 20;
+inline constexpr int64_t kLeastTileSvd = 8;
+inline constexpr int64_t kTileSvd = 2048;
+inline constexpr int64_t kTileSvdBytes = 64 << 20;
 // Singular values alone: cpu_svdvals.json.
-inline constexpr int64_t kSmallSvdvals = 32;
-inline constexpr int64_t kSmallSvdvalsDouble = 24;
+inline constexpr int64_t kLaneSvdvals = 32;
+inline constexpr int64_t kLaneSvdvalsDouble = 24;
 // Values by one-sided Jacobi, of the single precisions: cpu_jacobi_svd.json.
 inline constexpr int64_t kJacobiSvdvals = 8;
 // Vectors by one-sided Jacobi, by the shorter side: cpu_jacobi_svd.json.

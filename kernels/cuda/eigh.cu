@@ -85,7 +85,7 @@ struct EighNotes {
   int n;
   double* tridiagonals;  // d (n), and e beside it
   V* inverses;           // of the scales
-  // With vectors:
+  // Used with vectors only:
   team::QlRecord<V> records;  // of the first matrix
   team::QlProgress* progress;
 

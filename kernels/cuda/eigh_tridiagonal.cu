@@ -2,9 +2,9 @@
 //
 // Eigenvalues without vectors take bisection, one thread per eigenvalue. Neighbouring threads read
 // the same element of the same matrix at a time. Memory is proportional to n, and the n² divisions
-// of a step are spread over n threads. With vectors the matrix is written out in full, because
-// cuSOLVER has no routine for tridiagonal ones. A matrix that holds NaN or Inf gets NaN and info =
-// -1.
+// of a step are spread over n threads. If vectors are asked for, the matrix is written out in full,
+// because cuSOLVER has no routine for tridiagonal ones. A matrix that holds NaN or Inf gets NaN and
+// info = -1.
 #include "kernels/arithmetic/info.h"
 #include "kernels/arithmetic/scale.h"
 #include "kernels/cuda/eigh_problem.h"

@@ -32,8 +32,8 @@ __global__ void __launch_bounds__(kBlockThreads, kResidentThreads / kBlockThread
   }
 }
 
-// One matrix per team. With kGlobal a block's slices are in `global` memory, which is not used
-// otherwise.
+// One matrix per team. If kGlobal is true, a block's slices are in `global` memory. Otherwise that
+// is unused.
 template <bool kGlobal, class Job>
 __global__ void __launch_bounds__(Job::kMostThreads, kResidentThreads / Job::kMostThreads)
     RunTeams(const Job job, int64_t batch, int team_size, int64_t bytes, char* global) {
@@ -140,8 +140,8 @@ void LaunchWarps(cudaStream_t stream, const Job& job, int64_t batch, const Share
          batch, bytes);
 }
 
-// LaunchTeams for slices that may be too large for shared memory. Those are in scratch memory, for
-// at most kGlobalBlocks blocks.
+// LaunchTeams for slices that may be too large for shared memory. Slices that are too large go to
+// scratch memory, for at most kBlockBlocks blocks.
 template <class Job>
 void LaunchTeamsAnywhere(cudaStream_t stream, DeviceScratch& scratch, const Job& job, int64_t batch,
                          int team_size, const SharedLayout& layout) {
@@ -149,7 +149,7 @@ void LaunchTeamsAnywhere(cudaStream_t stream, DeviceScratch& scratch, const Job&
   if (layout.bytes() <= SharedBytes()) {
     return LaunchTeams(stream, job, batch, team_size, layout);
   }
-  const int64_t blocks = std::min(batch, kGlobalBlocks);
+  const int64_t blocks = std::min(batch, kBlockBlocks);
   char* const global = scratch.Take<char>(blocks * layout.bytes());
   Launch(stream, blocks, team_size, 0, &RunTeams<true, Job>, job, batch, team_size, layout.bytes(),
          global);

@@ -22,7 +22,7 @@ struct SchurProblem {
 
 template <class E>
 struct TeamSchur {
-  static constexpr int kMostThreads = kGlobalThreads;
+  static constexpr int kMostThreads = kBlockThreads;
   SchurProblem<E> problem;
   SchurOffsets<E> offsets;
 

@@ -216,8 +216,8 @@ void SolveInSteps(cudaStream_t stream, DeviceScratch& scratch, const Systems<T>&
               .x = AsElements(systems.x), .by_size = LongDivider(systems.size()), .info = info});
 }
 
-// Solves systems. With kInverse their right-hand sides are identities, which are written only where
-// they are needed.
+// Solves systems. If kInverse is true, the right-hand sides are identities, which are written only
+// where they are needed.
 template <bool kInverse, class T>
 void SolveBatch(cudaStream_t stream, DeviceScratch& scratch, const Systems<T>& systems,
                 const SolveResults<T>& results) {

@@ -105,7 +105,7 @@ class Team {
   }
 
  private:
-  // With a mask that the compiler knows, a barrier is one instruction; else it is a dozen.
+  // A barrier is one instruction if the compiler knows the mask, and a dozen otherwise.
   static constexpr unsigned kWholeWarp = 0xffffffffu;
 
   __device__ __forceinline__ void Synchronize() const {

@@ -350,8 +350,8 @@ class Gesvdj {
 };
 
 // Eigenvalues w, complex, of a general matrix, which is overwritten, and right eigenvectors of
-// length 1 with a real largest element. Those of a pair of conjugate eigenvalues of a real matrix
-// are two real columns: the first one's real and imaginary part.
+// length 1 with a real largest element. A pair of conjugate eigenvalues of a real matrix has two
+// real columns: the real and imaginary part of its first vector.
 template <class T, class C>
 class Geev {
  public:

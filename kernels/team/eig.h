@@ -6,8 +6,8 @@
 
 namespace linalg::team {
 
-// Computes the eigenvalues of work.Input(). With kVectors it also computes the eigenvectors that
-// are not null, row-major (n, n). Results are NaN where info is not 0. x is a workspace of (n,
+// Computes the eigenvalues of work.Input(). If kVectors is true, it also computes the eigenvectors
+// that are not null, row-major (n, n). Results are NaN where info is not 0. x is a workspace of (n,
 // work.ld) for vectors. Returns Schur's info.
 template <bool kVectors, class Team, class E>
 LINALG_TEAM int Eig(const Team& team, int n, const SchurWork<E>& work,

@@ -42,8 +42,8 @@ LINALG_TEAM void EighJvp(const Team& team, int n, const EighDerivativeWork<E>& w
       [=](int k, int j) { return x[k * ld + j]; }, [=](int i, int j, E z) { y[i * ld + j] = z; });
 }
 
-// The cotangent of A, element by element, from the lower triangle left in `a`. As a function of the
-// lower triangle only, its entries below the diagonal count twice.
+// The cotangent of A, element by element, from the lower triangle left in `a`. Entries below the
+// diagonal count twice if A is a function of its lower triangle only.
 template <class E>
 struct HermitianCotangent {
   const E* a;

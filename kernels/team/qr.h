@@ -57,9 +57,9 @@ LINALG_TEAM E MakeReflector(const Team& team, int m, E* a, int ld, int k) {
 }
 
 // Multiplies columns [first, last), from row k on, by I - tau v vᴴ, where v is column k. They are
-// at most as many as the grid is wide. With kNewRow their row k counts as zero. `partial` has an
-// element for each thread. changed(thread, squares) gets the sum of squares of the thread's new
-// elements below row k.
+// at most as many as the grid is wide. If kNewRow is true, their row k counts as zero. `partial`
+// has an element for each thread. changed(thread, squares) gets the sum of squares of the thread's
+// new elements below row k.
 template <bool kNewRow, class Team, class E, class Changed>
 LINALG_TEAM void ReflectBlock(const Team& team, Grid grid, int m, int first, int last, E* a, int ld,
                               int k, E tau, E* partial, Changed&& changed) {

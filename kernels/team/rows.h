@@ -74,7 +74,7 @@ class Fragment {
 };
 
 // LU factors with partial pivoting of a matrix of at most kCols columns, with kRows rows for each
-// thread. With kRhs, elimination also transforms a right-hand side.
+// thread. If kRhs is true, elimination also transforms a right-hand side.
 template <class Team, class E, int kRows, int kCols, bool kRhs = false>
 class RowLu {
   using V = RealElement<E>;

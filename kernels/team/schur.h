@@ -38,8 +38,8 @@ class QrIteration {
   static constexpr bool kComplex = kComplexElement<E>;
 
  public:
-  // With kVectors, makes all of T and multiplies z by the reflectors; else only T's diagonal
-  // blocks.
+  // If kVectors is true, makes all of T and multiplies z by the reflectors. Otherwise it makes only
+  // T's diagonal blocks.
   LINALG_TEAM QrIteration(const Team& team, int n, E* h, int ld, E* z)
       : team_(team), n_(n), ld_(ld), h_(h), z_(z) {}
 

@@ -155,9 +155,9 @@ LINALG_TEAM void CompleteColumns(const Team& team, int m, int n, int width, int 
   });
 }
 
-// Computes the singular values of work.a in work.values, descending. With kVectors also the first
-// `width` columns of U in work.a, n <= width <= m, and V in work.v. Returns 0, -1 for a matrix that
-// is not finite, or 1 if it did not converge.
+// Computes the singular values of work.a in work.values, descending. If kVectors is true, also
+// computes the first `width` columns of U in work.a, n <= width <= m, and V in work.v. Returns 0,
+// -1 for a matrix that is not finite, or 1 if it did not converge.
 template <bool kVectors, class Team, class E>
 LINALG_TEAM int JacobiSvd(const Team& team, int m, int n, int width, const SvdWork<E>& work) {
   using V = RealElement<E>;

@@ -50,8 +50,8 @@ struct PanelFactor {
   int stride, step;
 };
 
-// The part of C to update: rows [first_row, rows) and columns [first_col, cols). With `lower`,
-// elements above the diagonal are not needed and hold garbage if updated.
+// The part of C to update: rows [first_row, rows) and columns [first_col, cols). If `lower` is
+// true, elements above the diagonal are not needed and hold garbage if updated.
 template <class E>
 struct Updated {
   E* c;

@@ -1,7 +1,7 @@
 """The catalogue: one record of each public function.
 
-`python -m linalg`, the tests, the benchmarks and the generated tables of the documentation are made
-from it. `import linalg` does not read it.
+`python -m linalg`, the tests, the benchmarks and the generated tables of the documentation use it.
+`import linalg` does not read it.
 """
 
 import linalg.distributed
@@ -31,14 +31,14 @@ TABLE: tuple[Case, ...] = tuple(case for function in CATALOGUE for case in funct
 """The cases of all functions."""
 
 SCIPY: tuple[Case, ...] = tuple(case for function in SCIPY_FUNCTIONS for case in function.cases)
-"""The cases of what `linalg.scipy` adds."""
+"""The cases of the functions that `linalg.scipy` adds."""
 
 COMPOSED: tuple[Case, ...] = tuple(case for case in TABLE if case.composed)
-"""The cases of what `linalg` composes of other functions in Python."""
+"""The cases of functions that are composed of others in Python."""
 
 DECOMPOSITIONS: tuple[Case, ...] = tuple(
     case for case in TABLE if not case.composed and case not in SCIPY)
-"""The cases of what has handlers of its own."""
+"""The cases of functions that have handlers of their own."""
 
 
 def instead_when_sharded() -> dict[str, str]:

@@ -22,7 +22,7 @@ class Case:
   """One way to call a function, and what the suites and benchmarks must know of it.
 
   Attributes:
-    name: the function's, or that and what is particular.
+    name: the function's name, and a suffix for a particular case.
     call: the operation; an array or a tuple of arrays from arrays with any batch dimensions.
     operands: (rng, batch shape, m, n, dtype) -> operands. Square operations ignore m.
     ranks: the number of core dimensions of each operand.
@@ -35,9 +35,9 @@ class Case:
     rectangular: whether m != n makes sense.
     limit: what `ratio` must not exceed.
     complex: whether real operands have complex results.
-    dtypes: those that make a difference.
-    stock_dtypes: those that `stock` takes.
-    differentiable: whether any result is.
+    dtypes: the dtypes that make a difference.
+    stock_dtypes: the dtypes that `stock` takes.
+    differentiable: whether any result has a derivative.
     slow: whether its programs take long to compile.
     closed_form: the size up to which the function, or its derivative, is another formula.
     scan: whether the derivative is a loop over columns.
@@ -54,9 +54,9 @@ class Case:
     zeros: whether parts of a result are zero whatever the operands hold.
     varying: the places of the results whose last bits depend on the batch, and why.
     lapack: whether its rounding can be held against that of `stock`, which calls LAPACK.
-    stock_hangs: whether `stock` may, on a mesh: its LAPACK calls block the thread that they run on
-      until others of the pool have done the batch, and where a program has several side by side,
-      those of all devices together may block the whole pool (seen with jaxlib 0.10.2).
+    stock_hangs: whether `stock` may hang on a mesh. Each of its LAPACK calls blocks a thread of the
+      pool until other threads have done the batch. Several calls side by side, of all devices, may
+      block the whole pool (seen with jaxlib 0.10.2).
     absent: the platforms for which stock JAX, and so this package, has nothing, and what its error
       is about.
     timed: how it is timed, if benchmarks do that.

@@ -9,7 +9,7 @@ from linalg._catalogue.case import Case
 
 
 def _distance(oracle, rank, condition):
-  """That to the oracle in double precision, over n eps and the condition."""
+  """The distance from the oracle in double precision, over n eps and the condition."""
 
   def ratio(operands, results):
     batch = operands[0].shape[: operands[0].ndim - rank]

@@ -78,7 +78,7 @@ def _tridiagonal_product(d, e):
   return a
 
 def _band_of(a):
-  """The diagonal of a Hermitian matrix and what stands beside it."""
+  """The diagonal and the first superdiagonal of a Hermitian matrix."""
   return (np.diagonal(a, axis1=-2, axis2=-1).copy(), np.diagonal(a, 1, -2, -1).copy())
 
 
@@ -133,7 +133,7 @@ def _eigvals_ratio(operands, results):
   return checks.worst(error, n * checks.frobenius(a) * checks.eps(w))
 
 def _eig_invariant(results):
-  # The sign of a vector is LAPACK's choice.
+  # LAPACK chooses the sign of a vector.
   w, *vectors = results
   return w, *(v.mT[..., :, None] * v.mT[..., None, :] for v in vectors)
 

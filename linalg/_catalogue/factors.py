@@ -1,4 +1,4 @@
-"""Factors as operands, and what they are factors of."""
+"""Factors as operands, and their products."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""`linalg.lax`: what has another signature or result than in `linalg`."""
+"""`linalg.lax`: functions whose signature or result differs from `linalg`'s."""
 
 import functools
 

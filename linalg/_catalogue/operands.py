@@ -15,7 +15,7 @@ def square_general(rng, batch, m, n, dtype):
 
 
 def square(rng, batch, m, n, dtype):
-  """Well conditioned."""
+  """Well-conditioned square matrices."""
   del m
   return (matrices.well_conditioned(rng, batch, n, dtype),)
 

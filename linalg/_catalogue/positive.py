@@ -1,4 +1,4 @@
-"""Cholesky factors, what is solved with them, and how they follow a change of rank one."""
+"""Cholesky factors, their solvers, and their updates of rank one."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""`linalg.scipy`: what jax.scipy.linalg lacks, and what has another signature than in `linalg`."""
+"""`linalg.scipy`: functions that jax.scipy.linalg lacks, or whose signature is not `linalg`'s."""
 
 import functools
 
@@ -104,7 +104,7 @@ BELOW, ABOVE = 2, 1  # diagonals of the banded matrices
 
 
 def _dense(ab, above):
-  """The matrix with these diagonals, of which the corners count for nothing."""
+  """The matrix with these diagonals. The corners of ab are not read."""
   count, n = ab.shape[-2:]
   a = np.zeros((*ab.shape[:-2], n, n), ab.dtype)
   for t in range(count):
@@ -138,14 +138,14 @@ def _banded_positive(rng, batch, m, n, dtype):
   return (ab,)
 
 def _stock_solve_banded(ab, b):
-  """JAX has none but that of the dense matrix."""
+  """Solves with the dense matrix, because JAX has no banded solver."""
   n = ab.shape[-1]
   a = sum(jnp.eye(n, k=ABOVE - t, dtype=ab.dtype) * ab[..., t, None, :]
           for t in range(BELOW + ABOVE + 1))
   return jnp.linalg.solve(a, b)
 
 def _solve_of(name, call, operands, dense, **options):
-  """The case of what solves with the dense form of its first operand."""
+  """A case whose oracle solves with the dense form of the first operand."""
 
   def ratio(operands, results):
     ab, b = operands

@@ -1,5 +1,4 @@
-"""How an operation is timed: with operands that are quick to make in any number, and whose results
-meet no subnormal number."""
+"""Operands for timing: quick to make, and computing with them meets no subnormal number."""
 
 import math
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""Names that are not among the distributed functions, and what to use for them."""
+"""The functions that linalg.distributed lacks, and what to use for each."""
 
 from typing import NoReturn
 

@@ -70,7 +70,7 @@ print(f"{ended[0] - returned:.2f}")
 
 @pytest.mark.skipif(not pathlib.Path("/proc/self/task").exists(), reason="reads /proc")
 def test_waits_for_threads():
-  """Those that a library leaves awake after a call."""
+  """Catches a timing that begins while a library's threads still spin after a call."""
   done = subprocess.run(
       [sys.executable, "-c", THREADS, str(ROOT / "benchmarks")], capture_output=True, text=True,
       check=False, timeout=200)

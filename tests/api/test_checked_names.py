@@ -59,7 +59,7 @@ def test_functions_of_single_matrices():
 
 
 def test_one_after_the_other():
-  """What is traced within one function is not taken for that within another."""
+  """Catches a call traced within one function that is named after another."""
   both = lambda a, b: (linalg.pinv(a), linalg.svd(b), linalg.polar(b))
   checked = linalg.checked(both)
   good = np.stack([np.eye(3)] * 2)

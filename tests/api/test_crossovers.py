@@ -90,7 +90,7 @@ def test_what_is_written(tmp_path):
   """The README's command appends the least times of both builds to the existing rows."""
   (line,) = re.findall(r"^python benchmarks/crossover.py (.*)$", README, re.M)
   args = crossover.parse_arguments(line.split())
-  assert (args.constant, args.values) == ("kSmallCholesky", [43, 65])
+  assert (args.constant, args.values) == ("kLaneCholesky", [43, 65])
   rows = crossover.rows_of(
       [_run(3.0), _run(2.0)], [_run(4.0), _run(5.0)], args.compares, "the command")
   path = crossover.file_of(args.constant, "cpu", tmp_path)

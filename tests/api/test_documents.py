@@ -74,7 +74,7 @@ def test_who_runs_what_the_default_leaves_out(extended_files):
 
 
 def test_what_is_installed():
-  """On the package index `linalg` is somebody else's."""
+  """The name `linalg` on the package index belongs to another project."""
   installed = re.compile(r"pip3? install [^\n`&]*?(?<![\w/.-])([\w-]*linalg\b)")
   assert {name for path in TEXTS for name in installed.findall(path.read_text())} == {"jax-linalg"}
 
@@ -95,7 +95,7 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.parametrize("block", [
-    # Those of matrices that devices share have eight of them, and take long.
+    # The blocks of linalg.distributed use eight devices, and take long.
     pytest.param(block, id=block.place, marks=(
         pytest.mark.extended if block.place.startswith("docs/distributed") else ()))
     for block in BLOCKS if not block.source])
@@ -108,7 +108,7 @@ def test_runs(block, folder):
       [sys.executable, "-c", code], cwd=folder, env=environment, capture_output=True,
       text=True, check=False, timeout=300)
   assert done.returncode == 0, done.stderr[-3000:]
-  # Of a block that starts jax.distributed, Gloo prints lines of its own, here and there in pieces.
+  # If a block starts jax.distributed, Gloo prints lines of its own, some of them in pieces.
   printed = [
       line for line in done.stdout.splitlines()
       if not line.startswith("[Gloo]") and "peer ranks" not in line]

@@ -1,4 +1,4 @@
-"""Handlers called with operands and results that they cannot take: an error, and never a crash.
+"""Handlers raise an error for operands and results that they cannot take, and never crash.
 
 `jax.ffi.ffi_call` goes past every check in Python. The error names the target and the operand.
 """
@@ -22,7 +22,7 @@ Type = tuple[tuple[int, ...], type]
 
 
 class Call(NamedTuple):
-  """A good call of a target, and what of it may be otherwise."""
+  """A good call of a target, and how operands and results may vary."""
 
   operands: list[Type]
   results: list[Type]
@@ -65,7 +65,7 @@ WRITTEN = {
     "svd_jvp": Call([MATRIX, VECTOR, MATRIX, MATRIX], [MATRIX, VECTOR, MATRIX]),
     "svd_vjp": Call([MATRIX, VECTOR, MATRIX, MATRIX, VECTOR, MATRIX], [MATRIX]),
 }
-# The other calls: how they may differ from the operands and results of a case.
+# Targets whose operands or attributes may differ from their CALLS.
 FREE: dict[str, dict[str, Any]] = {
     # A complex matrix has real eigenvalues if it is Hermitian, and a real one complex eigenvalues
     # otherwise.
@@ -135,7 +135,7 @@ def _refuses(target, operands, results, attributes, names=""):
 
 
 def _bad(shape, dtype):
-  """Types that are wrong for an operand or a result."""
+  """Shapes and dtypes that are wrong for an operand or a result."""
   yield "int8", (shape, np.int8)
   yield "float16", (shape, np.float16)
   yield "other dtype", (shape, I32 if dtype == F64 else F64)
@@ -147,13 +147,13 @@ def _bad(shape, dtype):
 
 
 def test_every_handler_is_called():
-  """A handler without a call would escape this suite."""
+  """Every handler must have a call here."""
   assert {f"linalg_{target}" for target in CALLS} == cases.targets("cpu")
 
 
 @TARGETS
 def test_good_call(target):
-  """The calls that the others spoil."""
+  """The good calls, which the other tests alter."""
   _good_call(target)
 
 
@@ -246,7 +246,7 @@ def test_number_of_buffers(target):
 @TARGETS
 def test_results_in_the_memory_of_operands(target):
   """Catches a handler that hangs, or writes elsewhere, where a program lets it write over what it
-  has not read yet. What it then computes is the program's affair."""
+  has not read yet. The result of such a program is undefined."""
   call = CALLS[target]
   for i, operand in enumerate(call.operands):
     for j, result in enumerate(call.results):
@@ -256,7 +256,7 @@ def test_results_in_the_memory_of_operands(target):
 
 
 def _of_sizes(types, b, m, n, k):
-  """The types, of other sizes than those of the table."""
+  """The types with other sizes than those of the table."""
   sizes = {M: m, N: n, K: k, N - 1: max(n - 1, 0), K - 1: max(k - 1, 0)}
   return [((b, *(sizes[size] for size in shape[1:])), dtype) for shape, dtype in types]
 

@@ -67,7 +67,7 @@ DEPRECATED = {"logm": {"disp"}}
 
 
 def test_signatures_of_scipy():
-  """Names, order and defaults of the parameters of what JAX's module lacks."""
+  """Names, order and defaults of the parameters of functions that JAX's module lacks."""
   for name in _names(linalg.scipy) - _names(jax.scipy.linalg):
     ours = _parameters(getattr(linalg.scipy, name))
     added = ADDED.get(name, set())
@@ -99,7 +99,7 @@ def test_subset_by_index(only):
 
 
 def test_names_that_are_elsewhere():
-  """Who looks in the package for what stands in `linalg.scipy` is told so."""
+  """The error for a name that is in `linalg.scipy` only says so."""
   for name in set(linalg.scipy.__all__) - set(linalg.__all__):
     with pytest.raises(AttributeError, match=rf"it is linalg\.scipy\.{name}, after `import"):
       getattr(linalg, name)
@@ -117,8 +117,8 @@ def test_import_is_lazy():
   assert done.stdout.strip() == "set()"
 
 
-# For each function a call, of a module, a general matrix, a positive definite one and columns. What
-# is left open, the signs and order of vectors, is multiplied out.
+# A call of each function: of a module, a general matrix, a positive definite one and columns.
+# Signs and order of vectors are free, so the calls multiply them out.
 
 
 def _spectral(w, v):
@@ -219,7 +219,7 @@ LAX = {
         a, b, left_side=True, lower=True, transpose_a=True),
     "tridiagonal_solve": lambda m, a, p, b: m.tridiagonal_solve(a[0], p[0], a[1], b),
 }
-# Of these, JAX has no derivative.
+# JAX has no derivative of these functions.
 WITHOUT_DERIVATIVES = {
     "cholesky_update", "eig", "funm", "funm and error", "hessenberg", "householder_product",
     "lu_pivots_to_permutation", "ormqr", "polar", "qr_multiply", "schur", "solve_sylvester",
@@ -227,7 +227,7 @@ WITHOUT_DERIVATIVES = {
 
 
 def _own(module):
-  """The functions that are neither JAX's nor have their tests elsewhere."""
+  """Functions that are not JAX's and have no tests elsewhere."""
   ours, stock = PAIRS[module]
   return {
       x for x in _functions(stock) - cases.OF_SCIPY
@@ -254,7 +254,7 @@ def test_every_function_is_called():
 
 
 def test_lists():
-  """As JAX's functions and SciPy's take them, of options too."""
+  """Functions take lists where JAX's and SciPy's do, for options too."""
   a, b = [[4.0, 1.0], [1.0, 3.0]], [1.0, 2.0]
   for name, arguments in {
       "cholesky": (a,), "cho_solve": (linalg.cho_factor(np.array(a)), b),
@@ -295,8 +295,8 @@ def _close(actual, expected, precision):
 def test_results(module, name, call, dtype, rng, standard_promotion):
   """Shapes, dtypes and numbers of a batch, and of the gradient where JAX has one.
 
-  The gradient is that of Hermitian matrices: how it is shared out between the triangles where one
-  is read, is not JAX's way.
+  Gradients are compared as those of Hermitian matrices. If one triangle is read, JAX divides the
+  gradient between the triangles in another way.
   """
   operands = _operands(rng, (BATCH,), 4, np.dtype(dtype))
   ours, stock = (_results(call, x) for x in PAIRS[module])
@@ -340,7 +340,7 @@ def test_shapes_without_entries(module, name, call, standard_promotion):
 @pytest.mark.extended
 @CALLS
 def test_failures(module, name, call, rng, standard_promotion):
-  """What is NaN in JAX is NaN here: of a matrix that holds NaN, and of an indefinite one."""
+  """Results are NaN where JAX's are, for a matrix that holds NaN and for an indefinite one."""
   operands = _operands(rng, (BATCH,), 4, np.dtype(np.float64))
   for x in operands:
     x[1] = np.nan

@@ -83,8 +83,8 @@ def test_random_calls_know_every_target():
 def test_cut_offs_in_the_documents():
   """The pages have the numbers of kernels/cpu/tuning.h."""
   constants = cut_offs.CONSTANTS
-  small = lambda name: constants[f"kSmall{name}"]
-  (most,) = {constants[f"kBlocked{name}"] for name in ("Eigh", "Svd")}
+  small = lambda name: constants[f"kLane{name}"]
+  (most,) = {constants[f"kTile{name}"] for name in ("Eigh", "Svd")}
   page = (ROOT / "docs" / "kernels.md").read_text()
   rows = [
       f"| Cholesky | {small('Cholesky')} |",
@@ -96,12 +96,12 @@ def test_cut_offs_in_the_documents():
       f"{small('SvdFloat64')}, in complex128 {small('SvdComplex128')} |",
       f"| singular values alone | {small('Svdvals')}, in double precision "
       f"{small('SvdvalsDouble')} |",
-      f"| substitution | {small('Triangular')}, from n = {constants['kLeastBlockedTriangular']} on "
+      f"| substitution | {small('Triangular')}, from n = {constants['kLeastTileTriangular']} on "
       "only with few right-hand sides |"]
   assert "\n".join(rows) in page
   words = " ".join(page.split())
   assert f"eigenvalues and singular values to n = {most}" in words
-  tridiagonal = constants["kLeastBlockedTridiagonal"]
+  tridiagonal = constants["kLeastTileTridiagonal"]
   assert f"Tridiagonal eigenproblems are in tiles from n = {tridiagonal} on" in words
   details = " ".join((ROOT / "docs" / "details.md").read_text().split())
   assert f"one such matrix (n ≥ {constants['kThreadedLapackSize']}) may use" in details

@@ -19,7 +19,7 @@ EYE = np.eye(3)
 MODULES = {x.__name__: x for x in (linalg, linalg.scipy, linalg.lax, linalg.distributed)}
 
 
-# With another signature each, and without what only the package has.
+# The functions of matrices, and `checked`.
 RECORDS = {
     name.removeprefix("linalg."): (getattr(MODULES[x.module], form), x)
     for x in CATALOGUE if x.name == "checked" or x.kind.page != "package"
@@ -27,7 +27,7 @@ RECORDS = {
 FUNCTIONS = {name: function for name, (function, _) in RECORDS.items()}
 
 
-# JAX's own, whose errors of options are JAX's.
+# JAX's own functions, which raise JAX's errors.
 STOCK = {name for name, function in FUNCTIONS.items() if function.__module__.startswith("jax")}
 OPTIONS = [
     (name, parameter.name) for name, function in FUNCTIONS.items() if name not in STOCK
@@ -90,7 +90,7 @@ LAX = {"overwrite_a", "overwrite_b", "check_finite", "turbo", "n", "ind", "block
 
 @pytest.mark.parametrize("name, option", [x for x in OPTIONS if x[1] not in LAX])
 def test_array_for_an_option(name, option):
-  """Of more than one element, concrete or traced; and a list."""
+  """An array of several elements, concrete or traced, is refused; a list is, too."""
   kind = "an array; got float64[3,3]"
   _refuses(lambda: _with_option(name, option, EYE), name, option, kind)
   _refuses(lambda: _with_option(name, option, jnp.asarray(EYE)), name, option, kind)
@@ -132,7 +132,7 @@ def test_an_array_of_strings():
 
 @pytest.mark.parametrize("name", ["eigh", "eigh_ex", "eigvalsh"])
 def test_a_pair_of_matrices(name):
-  """As scipy.linalg.eigh takes it."""
+  """scipy.linalg.eigh takes two matrices; here that is eigh_generalized."""
   _refuses(lambda: FUNCTIONS[name](EYE, EYE), name, "eigh_generalized(a, b)")
   _refuses(
       lambda: jax.jit(lambda a, b: FUNCTIONS[name](a, b))(EYE, EYE), name, "eigh_generalized(a, b)")

@@ -1,4 +1,4 @@
-"""The package's catalogue of functions, as the suites choose from it."""
+"""Selections from the package's catalogue for the tests."""
 
 import functools
 import itertools
@@ -30,9 +30,9 @@ __all__ = [
     "of_inexact", "tangents", "targets", "targets_in", "targets_of", "with_handlers"]
 
 CASES = DECOMPOSITIONS
-# Public functions of the package rather than of matrices.
+# Public functions that concern the package, not matrices.
 OF_THE_PACKAGE = {x.name for x in CATALOGUE if x.kind.page == "package"}
-# The functions of linalg.scipy that are neither JAX's nor another form of one of this package's.
+# Functions of linalg.scipy that are neither JAX's nor another form of one in `linalg`.
 OF_SCIPY = {x.name for x in CATALOGUE if x.module == "linalg.scipy" and x.cases}
 RECTANGULAR_CASES = tuple(case for case in CASES if case.rectangular)
 DIFFERENTIABLE_CASES = tuple(case for case in CASES if case.differentiable)
@@ -49,20 +49,23 @@ def each_function(some):
 
 
 def each_dtype(quick, *for_longer_runs):
-  """A test for each, where they are not those that conftest.py chooses."""
+  """A test for each of these dtypes, not conftest.py's. All but the first are extended."""
   return pytest.mark.parametrize(
       "dtype", [quick, *(pytest.param(x, marks=pytest.mark.extended) for x in for_longer_runs)],
       ids=lambda dtype: np.dtype(dtype).name)
 
 
-# Real numbers take the steps of complex ones, whose conjugations do nothing there.
+# The real case follows the complex one, where conjugation does nothing.
 each_double = each_dtype(np.complex128, np.float64)
-# But not those of the rules of these functions.
+# Functions whose rule for real numbers is another one.
 OTHER_RULES_IF_REAL = {"hessenberg", "schur"}
 
 
 def each_in_double(some):
-  """A test of each for complex numbers and, quick only where their rule is another, real ones."""
+  """A test of each case with complex and real numbers.
+
+  Real ones run by default only if their rule differs.
+  """
 
   def in_double(case, dtype):
     quick = dtype is np.complex128 or function(case) in OTHER_RULES_IF_REAL
@@ -80,13 +83,12 @@ def named(name: str) -> Case:
 
 
 def function(case: Case) -> str:
-  """The public function whose case it is."""
+  """The public function that the case belongs to."""
   return next(x.name for x in CATALOGUE if case in x.cases)
 
 
 def of_inexact(function, operands):
-  """The function of those operands that have derivatives, to those of its results that do; and
-  these operands."""
+  """The function restricted to operands and results that have derivatives, and these operands."""
   moving = [k for k, x in enumerate(operands) if np.issubdtype(x.dtype, np.inexact)]
 
   def restricted(*inexact):
@@ -110,19 +112,19 @@ def gradients(case, *operands):
   return transpose(results)
 
 
-# At import, before tests register theirs.
+# Read at import, before tests register targets of their own.
 _OWN = {
     name for check in linalg.export_disabled_checks()
     if (name := check.is_custom_call()) is not None and name.startswith("linalg_")}
 
 
 def targets(platform: str) -> set[str]:
-  """The package's own that are registered for a platform."""
+  """The package's own targets that are registered for a platform."""
   return {x for x in _OWN if platform in _targets.platforms(x)}
 
 
 def targets_in(function, *operands) -> set[str]:
-  """The targets that its program calls, on one platform or the other."""
+  """The targets that the function's program calls, on any platform."""
   return set(re.findall(r"\blinalg_\w+", str(jax.make_jaxpr(function)(*operands))))
 
 
@@ -147,14 +149,14 @@ class TargetCall(NamedTuple):
 
 
 def calls_of(case: Case) -> dict[str, TargetCall]:
-  """For each target that a program of the case calls, how, in double precision."""
+  """The call of each target in a program of the case, in double precision."""
   found = {}
   for equation in _equations(_program(case.name).jaxpr):
     if equation.primitive.name.startswith("linalg_"):
       types = (
           [(x.aval.shape, DOUBLE.get(x.aval.dtype, x.aval.dtype.type)) for x in some]
           for some in (equation.invars, equation.outvars))
-      # Whether a result takes an operand's memory is no attribute of the call.
+      # `overwrite` is not an attribute of the call.
       attributes = {k: v for k, v in equation.params.items() if k != "overwrite"}
       found.setdefault(equation.primitive.name, TargetCall(*types, attributes))
   return found
@@ -174,8 +176,11 @@ def _equations(jaxpr):
 
 
 def calling(target: str, ranks: tuple[int, ...]) -> Case:
-  """The case of a target whose operands have these ranks: by its name; by the longest name that the
-  target's begins with, which is that of a derivative; or as the one that calls it alone."""
+  """The case of a target whose operands have these ranks.
+
+  That is the case with the longest name that the target's name begins with, or else the first one
+  that calls no other target.
+  """
   some = (*CASES, *SCIPY)
   begins = [
       case for case in some

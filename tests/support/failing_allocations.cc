@@ -139,5 +139,5 @@ void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memo
 void operator delete(void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
 void operator delete[](void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
 
-// As many as XLA's pool may have, so that batches are handed to several threads on any machine.
+// XLA's pool may have this many, so batches go to several threads on any machine.
 unsigned std::thread::hardware_concurrency() noexcept { return 4; }

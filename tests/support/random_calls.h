@@ -20,10 +20,12 @@ namespace linalg {
 
 using Element = LINALG_TEST_ELEMENT;
 
-// What each target takes and gives: the dtype (T, its Real and its Complex, Int32), and sizes.
-// Those in lower case are chosen, others follow: X the lesser of m and n; Q that or m, and V as vh
-// goes with u; J one less than n; P at least k, and W one more; S and U the sides of the operand
-// that a matrix of n rows stands beside. "!" marks an operand without a batch.
+// The operands and results of each target: a dtype (T, its Real, its Complex or Int32), and sizes.
+// Sizes in lower case are chosen. Sizes in upper case follow from them:
+//   X: min(m, n). Q: X or m. V: the rows of vh if Q is the columns of u.
+//   J: n - 1. P: at least k. W: P + 1.
+//   S, U: the sides of the operand that a matrix of n rows stands beside.
+// "!" marks an operand without a batch.
 inline const std::map<std::string_view, std::string_view> kSignatures = {
     {"linalg_banded_solve", "TWn Tmn Tnm > Tnm I"},
     {"linalg_cholesky", "Tnn > Tnn I"},
@@ -78,7 +80,7 @@ inline const std::map<std::string_view, std::string_view> kSignatures = {
     {"linalg_triangular_solve", "Tnn TSU > TSU"},
     {"linalg_tridiagonal_solve", "Tn Tn Tn Tnk > Tnk I"},
 };
-// Those that want as many rows as columns at least.
+// Targets that need at least as many rows as columns.
 inline constexpr std::string_view kTall[] = {"linalg_householder_product", "linalg_qr_jvp",
                                              "linalg_qr_vjp"};
 

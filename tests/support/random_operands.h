@@ -25,8 +25,8 @@ namespace linalg {
 
 using DataType = XLA_FFI_DataType;
 
-// What a call is made of: numbers from the bytes that there are, so that a fuzzer which changes one
-// changes one choice; and after these, random ones.
+// The numbers that a call is made of. They come from the given bytes, so that a fuzzer which
+// changes one byte changes one choice. When the bytes are used up, the numbers are random.
 class Generator {
  public:
   explicit Generator(uint64_t seed) : engine_(seed) {}

@@ -1,4 +1,4 @@
-// What handlers ask of XLA at run time, for programs without it: errors and a pool of threads.
+// A stand-in for the parts of XLA that handlers call: errors and a pool of threads.
 #pragma once
 
 #include <condition_variable>

@@ -1,5 +1,7 @@
-"""Factors and solutions of matrices too large for one per lane, on both sides of each cut-off and
-of the edges of tiles."""
+"""Factors and solutions of matrices that are too large for one per lane.
+
+The sizes are on both sides of each cut-off and of the edges of tiles.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -16,8 +18,8 @@ from sharded import same_bits
 
 # About the cut-offs to tiles; where rows, registers and panels of a tile end.
 EDGES = (
-    *cut_offs.about("kSmallCholesky"), 48, 49, 57, 61, 67, 72, 96, 97, 130)
-# Several blocks of 128 rows or columns; and one that is not whole.
+    *cut_offs.about("kLaneCholesky"), 48, 49, 57, 61, 67, 72, 96, 97, 130)
+# Several blocks of 128 rows or columns, and a partial one.
 BLOCKS = 512
 extended = pytest.mark.extended
 ALL_DTYPES = True
@@ -82,8 +84,8 @@ def test_info_of_cholesky(dtype, n, places, poison, rng):
 
 @pytest.mark.parametrize("n", [65, 600])
 def test_cholesky_of_subnormal_numbers(n):
-  """Of entries near the end of the range, and with factors below it; also of a matrix that is
-  shared, by threads that would flush them to zero."""
+  """Entries near the smallest normal number have factors below it. The larger size is shared by
+  threads, which must not flush those to zero."""
   for dtype in (np.float32, np.float64):
     tiny = np.finfo(dtype).tiny
     a = np.full((n, n), tiny, dtype) + np.diag(np.linspace(1, 2, n)).astype(dtype)
@@ -103,7 +105,7 @@ def _check_lu(a, packed, pivots, permutation):
   magnitude = lambda x: np.abs(np.real(x)) + np.abs(np.imag(x))
   order = np.arange(m)
   for step, pivot in enumerate(pivots):
-    # No row below a pivot had a larger one: the pivot is the largest of what it eliminates.
+    # The pivot is the largest of the elements that it eliminates.
     assert (magnitude(x[step + 1:, step] * x[step, step])
             <= magnitude(x[step, step]) * (1 + 8 * np.finfo(a.dtype).eps)).all()
     order[[step, pivot]] = order[[pivot, step]]
@@ -111,7 +113,7 @@ def _check_lu(a, packed, pivots, permutation):
 
 
 @pytest.mark.parametrize("shape", [
-    *((n, n) for n in (*cut_offs.about("kSmallLu"), 40, 49, 64, 67, 97, 130)),
+    *((n, n) for n in (*cut_offs.about("kLaneLu"), 40, 49, 64, 67, 97, 130)),
     (BLOCKS + 1, BLOCKS + 1), (33, 8), (97, 34), (70, 64), (8, 33), (34, 97), (64, 70), (49, 50)],
     ids=str)
 def test_lu(dtype, shape, rng):
@@ -153,7 +155,7 @@ def test_solve(dtype, n, cols, rng):
 
 @pytest.mark.parametrize("n", [20, 40, BLOCKS + 1])
 def test_one_matrix_of_subnormal_numbers(n):
-  """Which XLA would take as zeros, factored for the whole batch."""
+  """XLA would take these as zeros. The matrix is factored once for the whole batch."""
   tiny = np.float32(2.0**-140)
   solve = jax.vmap(linalg.solve, in_axes=(None, 0))
   x = solve(tiny * np.eye(n, dtype=np.float32), np.full((3, n, 2), tiny))
@@ -162,7 +164,7 @@ def test_one_matrix_of_subnormal_numbers(n):
 
 @pytest.mark.parametrize("n", [32, 33, 64, 100])
 def test_no_zero_is_negative(dtype, n):
-  """What is left of two numbers that are alike is +0, whatever works on the matrix."""
+  """The difference of two equal numbers is +0 on every path."""
   two = np.array([[2, 1], [1, 2]])
   a = np.kron(np.eye(n // 2 + 1), two)[:n, :n].astype(dtype)
   for result in (linalg.cholesky(a), linalg.lu(a)[0], linalg.inv(np.eye(n, dtype=dtype)),
@@ -197,8 +199,10 @@ def test_inverse_and_determinant(dtype, n, rng):
 
 @pytest.mark.parametrize("n", [33, 65])
 def test_singular_matrices(dtype, n, rng):
-  """A zero column stops nothing: info names it, and what is solved with it is NaN; and so it is
-  where an entry is NaN. The neighbours keep their bits."""
+  """info names a zero column, and solutions are NaN. An entry that is NaN has the same effect.
+
+  The neighbours in the batch keep their bits.
+  """
   a = matrices.well_conditioned(rng, (5,), n, dtype)
   clean = np.asarray(linalg.inv(a[-1]))
   for matrix, place in zip(a, (0, 9, n - 1), strict=False):
@@ -218,7 +222,7 @@ def test_singular_matrices(dtype, n, rng):
 
 @pytest.mark.parametrize("n", [33, 67])
 def test_columns_of_nan(dtype, n, rng):
-  """Which have no largest element: the diagonal's stays the pivot."""
+  """A column of NaN has no largest element, so the diagonal element stays the pivot."""
   a = matrices.well_conditioned(rng, (2,), n, dtype)
   clean = [np.asarray(x)[1] for x in linalg.lu_ex(a)]
   place = 18
@@ -279,7 +283,7 @@ def test_tiny_and_large_pivots(rng):
 
 # About the cut-offs to and from tiles; where panels and blocks of reflectors end.
 QR_SHAPES = (
-    *((n, n) for n in (*cut_offs.about("kSmallQr"), 79, 81, 97, 130, BLOCKS + 1)),
+    *((n, n) for n in (*cut_offs.about("kLaneQr"), 79, 81, 97, 130, BLOCKS + 1)),
     pytest.param((BLOCKS, BLOCKS), marks=extended), (BLOCKS + 1, 40), (129, 65),
     (73, 4), (128, 7), (128, 8), (130, 15), (130, 16), (200, 17), (600, 10), (48, 73), (49, 73),
     (48, 128), (48, 129), (17, 130), (1, 130), (40, BLOCKS + 1), (65, 129))
@@ -312,7 +316,7 @@ def test_qr(dtype, shape, mode, rng):
 @pytest.mark.parametrize("count", [1, 15, 16, 30, 64])
 @pytest.mark.parametrize("shape", [(130, 64), (73, 73), (129, 70)], ids=str)
 def test_reflectors(dtype, shape, count, rng):
-  """As LAPACK packs them, and Q of some of them."""
+  """Reflectors are packed as LAPACK packs them; Q may be made of the first of them."""
   m, n = shape
   a = _well_conditioned(rng, m, n, dtype)
   packed, taus = map(np.asarray, linalg.qr(a, "raw"))
@@ -324,7 +328,7 @@ def test_reflectors(dtype, shape, count, rng):
     expected -= np.outer(in_double(taus)[k] * v, v.conj() @ expected)
   q = np.asarray(linalg.householder_product(packed, taus[:count]))
   assert_near(q, expected, m, dtype)
-  # What stands above the reflectors is R's, and not read.
+  # Elements above the reflectors are R's, and must not be read.
   unread = np.triu(np.full_like(packed, np.nan))
   same_bits([linalg.householder_product(np.tril(packed, -1) + unread, taus[:count])], [q])
 
@@ -332,7 +336,7 @@ def test_reflectors(dtype, shape, count, rng):
 @pytest.mark.parametrize("exponent", [-0.9, -0.6, 0.6, 0.9], ids=str)
 @pytest.mark.parametrize("shape", [(80, 70), (131, 33)], ids=str)
 def test_qr_of_columns_whose_squares_are_out_of_range(dtype, shape, exponent, rng):
-  """Every second column, so that products of two are out of range as well."""
+  """Scales every second column, so that products of two are out of range as well."""
   a = _well_conditioned(rng, *shape, dtype)
   q, r = linalg.qr(a)
   scale = np.ones(shape[1])
@@ -344,8 +348,8 @@ def test_qr_of_columns_whose_squares_are_out_of_range(dtype, shape, exponent, rn
 
 @pytest.mark.parametrize("shape", [(75, 40), (130, 40), (400, 300)], ids=str)
 def test_qr_of_subnormal_numbers(dtype, shape, rng):
-  """Each of the sums that an element takes is rounded to the spacing of subnormal numbers; the last
-  matrix is shared, by threads that would flush them to zero."""
+  """Each sum is rounded to the spacing of subnormal numbers. The last matrix is shared by threads,
+  which must not flush those to zero."""
   m, spacing = shape[0], float(np.finfo(dtype).smallest_subnormal)
   a = (np.round(1000 * rng.standard_normal(shape)) * spacing).astype(dtype)
   q, r = map(in_double, linalg.qr(a))
@@ -356,7 +360,7 @@ def test_qr_of_subnormal_numbers(dtype, shape, rng):
 
 @pytest.mark.parametrize("shape", [(75, 66), (150, 20), (20, 150)], ids=str)
 def test_qr_of_triangles_and_zeros(dtype, shape):
-  """Where there is nothing to reflect, tau is 0 and R's row is the matrix's."""
+  """If there is nothing to reflect, tau is 0 and R's row is the matrix's."""
   a = np.triu(np.arange(np.prod(shape)).reshape(shape) % 7 - 3).astype(dtype)
   q, r = linalg.qr(a)
   np.testing.assert_array_equal(r, a[:min(shape)])
@@ -420,7 +424,7 @@ def test_triangular_solve(dtype, size, left_side, lower, rng):
   unread = ~(np.tril if lower else np.triu)(np.ones((n, n), bool))
   b = matrices.general(rng, (2,), *((n, sides) if left_side else (sides, n)), dtype)
   spoilt = np.where(unread, np.array(np.nan, dtype), a)
-  # Divided, for a random unit triangle would be very ill-conditioned.
+  # Divided, because a random unit triangle would be very ill-conditioned.
   unit = a / np.array(n, dtype)
   spoilt_unit = spoilt / np.array(n, dtype)
   spoilt_unit[:, range(n), range(n)] = np.nan
@@ -464,8 +468,10 @@ def test_solutions_with_factors(dtype, size, rng):
 @pytest.mark.parametrize("left_side", [True, False], ids=["left", "right"])
 @pytest.mark.parametrize("n", [9, 67])
 def test_pivots_of_triangles(dtype, n, left_side, rng):
-  """A zero makes what it divides infinite or NaN, and a number without a reciprocal is divided by;
-  what is solved before them, and the neighbours in the batch, keep their bits."""
+  """Division by a zero gives Inf or NaN. A number without a finite reciprocal is divided by.
+
+  Elements solved earlier and the neighbours in the batch keep their bits.
+  """
   sides, finfo = 1000, np.finfo(dtype)
   a = matrices.triangular(rng, (3,), n, dtype, lower=True)
   b = matrices.general(rng, (3,), *((n, sides) if left_side else (sides, n)), dtype)
@@ -489,7 +495,7 @@ def test_pivots_of_triangles(dtype, n, left_side, rng):
           atol=4 * float(finfo.smallest_subnormal))
 
 
-# Functions that at these orders work in lanes, or by LAPACK.
+# Functions that use lanes or LAPACK at these orders.
 NOT_IN_TILES = {
     "cholesky_update", "eig", "eigh_generalized", "eigvals", "hessenberg",
     "lu_pivots_to_permutation", "matmul", "schur", "tridiagonal_solve"}
@@ -505,7 +511,7 @@ DERIVATIVES = {
     "full_cholesky_derivative": lambda a: [
         cholesky_full_jvp_p(a, a), cholesky_full_vjp_p(a, a)],
 }
-# The function whose tiles a problem shares that has none of its own.
+# Problems without tiles of their own, and the function whose tiles they use.
 SHARED = {"cofactors": "lu", "det": "slogdet", "systems": "triangular_solve"}
 
 

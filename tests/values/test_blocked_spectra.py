@@ -19,7 +19,7 @@ ALL_DTYPES = True
 
 # Sizes near the crossover to tiles, and where leaves of divide and conquer or registers end.
 EIGH_SIZES = (
-    *cut_offs.about("kSmallEigh", "kSmallEighDouble", "kSmallEigvalsh"), 89, 113, 129, 257)
+    *cut_offs.about("kLaneEigh", "kLaneEighDouble", "kLaneEigvalsh"), 89, 113, 129, 257)
 
 
 def _check_eigh(a, w, v, limit=1):
@@ -57,7 +57,7 @@ def test_large_eigh(dtype, n, rng):
 @extended
 def test_the_largest_eigh(rng):
   """The largest size in tiles, and the smallest that LAPACK computes."""
-  for n, dtype in zip(cut_offs.about("kBlockedEigh"), (np.float32, np.float64), strict=True):
+  for n, dtype in zip(cut_offs.about("kTileEigh"), (np.float32, np.float64), strict=True):
     _check_both(matrices.hermitian(rng, (), n, np.dtype(dtype)))
 
 
@@ -160,7 +160,7 @@ def test_eigh_of_subnormal_numbers(dtype, rng):
   assert_orthonormal(in_double(v), limit)
 
 
-@pytest.mark.parametrize("n", [*cut_offs.about("kLeastBlockedTridiagonal"), 41, 70, 129])
+@pytest.mark.parametrize("n", [*cut_offs.about("kLeastTileTridiagonal"), 41, 70, 129])
 def test_eigenvectors_of_tridiagonal_matrices(dtype, n, rng):
   """Each matrix has its own phases; the neighbours of one that is not finite keep their bits."""
   d = rng.standard_normal((3, n)).astype(dtype)
@@ -229,12 +229,12 @@ def test_svd(dtype, shape, full, rng):
 def test_svd_about_the_cut_offs(dtype, rng):
   """Crossovers to tiles, with vectors and without, and from tiles for narrow matrices."""
   orders = cut_offs.about(*{
-      np.float32: ("kSmallSvd", "kSmallSvdvals"),
-      np.complex64: ("kSmallSvdComplex64", "kSmallSvdvals"),
-      np.float64: ("kSmallSvdFloat64", "kSmallSvdvalsDouble"),
-      np.complex128: ("kSmallSvdComplex128", "kSmallSvdvalsDouble"),
+      np.float32: ("kLaneSvd", "kLaneSvdvals"),
+      np.complex64: ("kLaneSvdComplex64", "kLaneSvdvals"),
+      np.float64: ("kLaneSvdFloat64", "kLaneSvdvalsDouble"),
+      np.complex128: ("kLaneSvdComplex128", "kLaneSvdvalsDouble"),
   }[dtype.type])
-  narrow = cut_offs.about("kLeastBlockedSvd")
+  narrow = cut_offs.about("kLeastTileSvd")
   for shape in (*((n, n) for n in orders), *((100, k) for k in narrow), *((k, 70) for k in narrow)):
     # Columns that Jacobi's method normalises have errors up to 1.5 n eps.
     _check_svd(matrices.general(rng, (), *shape, dtype), limit=4)
@@ -249,7 +249,7 @@ def test_large_svd(dtype, shape, rng):
 @extended
 def test_the_largest_svd(rng):
   """The largest size in tiles, and the smallest that LAPACK computes."""
-  for n, dtype in zip(cut_offs.about("kBlockedSvd"), (np.float32, np.float64), strict=True):
+  for n, dtype in zip(cut_offs.about("kTileSvd"), (np.float32, np.float64), strict=True):
     _check_svd(matrices.general(rng, (), n, n, np.dtype(dtype)))
 
 

@@ -1,4 +1,4 @@
-"""The fallbacks, for platforms without handlers, are the same functions."""
+"""Each fallback, for platforms without a handler, computes the same function as the handler."""
 
 import functools
 import itertools
@@ -16,9 +16,9 @@ from sharded import close
 
 
 def _operations():
-  """The operations that have handlers, by the names that their modules have for them.
+  """Operations that have handlers, by their names in their modules.
 
-  The operations of derivative rules are compared with their formula in derivatives/test_linear.py.
+  The handlers of derivative rules are compared with their formula in derivatives/test_linear.py.
   """
   handled = {x for x in cases.targets("cpu") if not x.endswith(("_jvp", "_vjp"))}
   modules = [
@@ -33,7 +33,7 @@ def _operations():
 
 
 OPERATIONS = dict(_operations())
-# The case whose operands an operation takes that no program of a case shows.
+# The case to take operands from, for an operation that no program of a case calls.
 WITHIN = {
     "linalg_parlett": "funm", "linalg_inverse_permutation": "lu_pivots_to_permutation"}
 N = 5
@@ -55,8 +55,11 @@ def _variants():
 
 
 def _triangle_and_diagonals(a, rng):
-  """More diagonals than there are in a register, all alike in the first matrix of a batch, with
-  equal elements, of which the second one has too few eigenvectors."""
+  """More diagonals than a register has lanes, with equal elements.
+
+  In a batch, all diagonals of the first matrix are alike, and the second matrix has too few
+  eigenvectors.
+  """
   x = np.diagonal(a, 0, -2, -1)[..., None, :] + matrices.general(
       rng, a.shape[:-2], 19, a.shape[-1], a.dtype)
   x[..., ::4] = 2
@@ -87,7 +90,7 @@ def _operands(name, attributes, batch, shape, dtype, rng):
 
 
 def _both(name, attributes, operands):
-  """(the fallback's results, the handler's), compiled."""
+  """Results of the fallback and of the handler, compiled."""
   operation = OPERATIONS[name]
   attributes = operation.attributes | attributes
   if name == "lu_pivots_to_permutation_p":
@@ -104,8 +107,8 @@ def _both(name, attributes, operands):
 
 
 def _determined(name, results):
-  """The results without the choices that an algorithm is free to make, of which info is none."""
-  if name == "parlett_p":  # with NaN in the same places
+  """Results without the choices that an algorithm is free to make. The last one, info, stays."""
+  if name == "parlett_p":  # NaN must be in the same places
     results = [jnp.nan_to_num(x, nan=7) for x in results]
   *results, last = results
   return [*_case(name).invariant(tuple(results)), last]
@@ -119,7 +122,7 @@ def _check(name, attributes, operands, dtype):
 
 @pytest.mark.parametrize("name, attributes", list(_variants()))
 def test_values(name, attributes, rng):
-  """Catches a triangle, a transposition or a conjugate that only one of the two knows of."""
+  """Catches a triangle, transposition or conjugate that only one of the two takes account of."""
   operands = _operands(name, attributes, (3,), (N, N), np.complex128, rng)
   _check(name, attributes, operands, np.complex128)
 
@@ -146,7 +149,7 @@ def test_rectangles(name, shape, rng):
 @pytest.mark.parametrize("name", ["cholesky_p", "lu_p", "inv_p", "eig_p", "eigh_p", "eigvals_p",
                                   "eigvalsh_p", "svd_p", "svd_full_p", "svdvals_p"])
 def test_failures(name, rng):
-  """Both fail for the same matrices, and the others' results are untouched."""
+  """Fallback and handler fail on the same matrices. Other results are untouched."""
   operands = _operands(name, {}, (4,), (N, N), np.float64, rng)
   operands[0][1] = np.nan if name.startswith(("eig", "svd")) else 0
   fallback, handler = _both(name, {}, operands)
@@ -161,7 +164,7 @@ def test_failures(name, rng):
 
 @pytest.mark.parametrize("name", ["triangular_solve_p", "cholesky_solve_p", "lu_solve_p"])
 def test_shared_factor(name, rng):
-  """Catches a fallback that takes no factor without batch dimensions."""
+  """Catches a fallback that refuses a factor without batch dimensions."""
   attributes = {"left_side": True} if name == "triangular_solve_p" else {}
   *factor, b = _operands(name, {"left_side": True}, (3, 2), (N, N), np.float64, rng)
   _check(name, attributes, [*(x[0, 0] for x in factor), b], np.float64)

@@ -1,4 +1,4 @@
-"""LAPACK's own test matrices, at LAPACK's own thresholds, for every operation that takes them.
+"""LAPACK's test matrices, at LAPACK's thresholds, for every operation that takes them.
 
 They find what random matrices do not: zero columns, spectra over the whole range of the precision,
 clusters, and norms beside overflow and underflow.
@@ -21,8 +21,8 @@ from linalg._catalogue import checks
 from sharded import same_bits
 
 SIZES = (0, 1, 2, 3, 5, 10, 20, 50)
-# About the cut-offs and powers of two, and some that no tile divides. Of large orders some types,
-# which hold what tiles do to a spectrum.
+# Orders about the cut-offs and powers of two, and some that no tile divides. Large orders take only
+# the types that show what tiles do to a spectrum.
 ORDERS = sorted({
     *range(11), *(n for power in (16, 32, 64, 128, 256) for n in (power - 1, power, power + 1)),
     *cut_offs.all_orders(), 130, 512, 520})
@@ -73,7 +73,7 @@ BATCHES = (0, 1, 2, 3, 7, 1000, 65535, 65536, 70000)
 
 
 def _check(case, several):
-  """For each shape, the types and the operands; in one program, for compiling takes the time."""
+  """Types and operands of each shape. One program takes all, because compilation is slow."""
   found = jax.jit(
       lambda several: [case.results(*operands) for operands in several])(
           [operands for _, operands in several.values()])
@@ -108,7 +108,7 @@ def test_residuals(name, dtype):
 @selection.all_dtypes
 @pytest.mark.parametrize("name", OPERANDS)
 def test_residuals_about_cut_offs(name, dtype, record_property):
-  """What it records, and of stock where that calls LAPACK, tools/ratios.py makes a table of."""
+  """Records its residuals, and stock's where that calls LAPACK, for tools/ratios.py."""
   case, (make, operands) = CASES[name], OPERANDS[name]
   ours, stock = {}, {}
   for n in ORDERS:
@@ -132,8 +132,11 @@ def test_residuals_about_cut_offs(name, dtype, record_property):
 @selection.all_dtypes
 @pytest.mark.parametrize("name", EVERY)
 def test_bits_in_batches(name, dtype, rng):
-  """Catches a remainder or a count of 16 bits: a matrix of each type has the same bits wherever it
-  stands, of which the tests of residuals know that they are right."""
+  """Catches errors in the last partial register of a batch, and counts of 16 bits.
+
+  A matrix of each type has the same bits at any place in the batch. The tests of residuals check
+  that these are right.
+  """
   case, (make, operands) = CASES[name], EVERY[name]
   each = operands(_stacked(make(5, dtype)))
   types = rng.integers(len(each[0]), size=max(BATCHES))
@@ -187,7 +190,7 @@ def test_rectangular_residuals(name, dtype):
 
 @pytest.mark.parametrize("n", SIZES[1:])
 def test_zero_columns_are_singular(dtype, n):
-  """A pivot that comes out as rounding noise would make these regular; info names the first."""
+  """A pivot of rounding noise would make these regular. info names the first zero pivot."""
   first = {"first_column_zero": 1, "last_column_zero": n, "half_zero": n // 2 + 1}
   a = np.stack([_general(n, n, dtype)[name] for name in first])
   expected = list(first.values())
