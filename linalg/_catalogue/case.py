@@ -43,7 +43,7 @@ class Case:
     scan: whether the derivative is a loop over columns.
     composed: whether the function is composed of others in Python.
     matrix: the kind of LAPACK's test matrices that its operands are made of: "general",
-      "nonsingular", "positive" or "hermitian". By default it is the `matrix` of `operands`.
+      "nonsingular", "positive" or "hermitian". By default MATRICES has it for `operands`.
     of_matrix: a stack of such matrices -> the operands.
     variant: whether another case calls the same handler, or composed function, in its usual way.
     exact: whether `ratio` is the distance from the exact result, rather than a residual.
