@@ -164,8 +164,8 @@ def missing() -> str:
 
 
 PARTS = {
-    "by-kind": by_kind, "at-a-glance": at_a_glance, "composed": composed, "handlers": handlers, "of-scipy": of_scipy,
-    "signatures": signatures, "migration": migration, "missing": missing}
+    "by-kind": by_kind, "at-a-glance": at_a_glance, "composed": composed, "handlers": handlers,
+    "of-scipy": of_scipy, "signatures": signatures, "migration": migration, "missing": missing}
 
 
 # The reference
