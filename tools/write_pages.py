@@ -125,10 +125,10 @@ def signatures() -> str:
   order = list(_catalogue.FOLLOWED["linalg"])
 
   def modules(function):
-    return function.counterpart.rpartition(".")[0], function.other_namesakes
+    return function.counterpart.rpartition(".")[0], function.other_modules
 
   groups = _grouped(followers, modules)
-  table = _table("| Follows | Functions | Has namesakes in |", (
+  table = _table("| Follows | Functions | Also in |", (
       (followed, _code(sorted(x.name for x in groups[followed, others])), ", ".join(others))
       for followed, others in sorted(
           groups, key=lambda key: (order.index(key[0]), -len(key[1]), key[1][::-1]))))

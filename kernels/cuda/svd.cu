@@ -268,8 +268,7 @@ void RunPath(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
   LaunchOnPath(SvdPath<T>(sizes, batch, SharedBytes()),
                On{GpuPath::kThread, [&] { RunSmallSvd<kVectors>(stream, batch, problem); }},
                On{GpuPath::kTeam, [&] { teams_of(SvdTeamSize(m, n, TeamSvdBytes<T>(sizes))); }},
-               On{GpuPath::kBlock, [&] { teams_of(kBlockThreads); }},
-               On{GpuPath::kVendor, vendor});
+               On{GpuPath::kBlock, [&] { teams_of(kBlockThreads); }}, On{GpuPath::kVendor, vendor});
 }
 
 template <class T>

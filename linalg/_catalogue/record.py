@@ -115,15 +115,15 @@ class Function:
       return self.follows
     if self.kind.page == "package":
       return None
-    return next((f"{module}.{self.name}" for module in self._namesakes()), None)
+    return next((f"{module}.{self.name}" for module in self._modules_with_name()), None)
 
   @property
-  def other_namesakes(self) -> tuple[str, ...]:
+  def other_modules(self) -> tuple[str, ...]:
     """The modules with a function of its name that it does not follow."""
     followed = (self.counterpart or "").rpartition(".")[0]
-    return tuple(module for module in self._namesakes() if module != followed)
+    return tuple(module for module in self._modules_with_name() if module != followed)
 
-  def _namesakes(self) -> list[str]:
+  def _modules_with_name(self) -> list[str]:
     return [x for x in FOLLOWED[self.module] if hasattr(importlib.import_module(x), self.name)]
 
   @property

@@ -35,7 +35,7 @@ def _jvp(primals, tangents, *, downdate):
   _, dfactor = jax.jvp(
       lambda r, w: _rotated(r, w, kept, downdate=downdate), primals,
       tuple(without_none(primals, tangents)))
-  # A coefficient, so that the cotangents of what has failed are NaN too.
+  # A factor rather than a mask, so that the cotangents of failed matrices are NaN too.
   known = jnp.where(info == 0, 1, jnp.nan).astype(dfactor.dtype)
   return (factor, info), (dfactor * known[..., None, None], None)
 
@@ -71,11 +71,11 @@ def _(sign, primals, tangents):
 def _rotated(r, w, kept, *, downdate):
   """The factor by a rotation for each row, as the handler finds it, for JAX to differentiate.
 
-  Its derivative is made of the rotations' cosines and sines. So it keeps its digits where R is
-  small beside w, and where R is ill conditioned. It takes n steps of O(n) operations.
+  Its derivative is made of the rotations' cosines and sines, so it loses no digits where R is small
+  beside w or ill conditioned. It takes n steps of O(n) operations.
 
-  The rotation of row k takes (rₖₖ, vₖ), v = wᴴ, to (h, 0). Rows that are `kept` are those with
-  vₖ = 0, and the rotation takes (1, vₖ / rₖₖ) to (h, 0) instead.
+  The rotation of row k takes (rₖₖ, vₖ), v = wᴴ, to (h, 0). The `kept` rows are those with vₖ = 0:
+  there the rotation takes (1, vₖ / rₖₖ) to (h, 0) instead.
   """
   sign = -1 if downdate else 1
   index = expand(jnp.arange(r.shape[-1], dtype=jnp.int32), w)
@@ -101,7 +101,7 @@ def _rotated(r, w, kept, *, downdate):
 
 
 def _phases(diagonal, turned):
-  """Of what is turned into positive numbers; else 1."""
+  """The phases of the entries that are to become positive, 1 for the others."""
   turned &= diagonal != 0
   if not jnp.issubdtype(diagonal.dtype, jnp.complexfloating):
     return jnp.where(turned, jnp.sign(diagonal), 1)
@@ -110,12 +110,13 @@ def _phases(diagonal, turned):
 
 
 def _fallback(r, w, *, downdate):
-  """For R without zeros on the diagonal.
+  """The factor, for R without zeros on the diagonal.
 
-  With L = Rᴴ and p = L⁻¹ w, the factor is L K, where K is that of I + sign p pᴴ: with
-  tⱼ = 1 + sign (|p₁|² + … + |pⱼ|²), Kⱼⱼ = √(tⱼ / tⱼ₋₁) and Kᵢⱼ = sign pᵢ p̄ⱼ / √(tⱼ tⱼ₋₁). So a
-  column of L K is one of L and the sum of those to its right, weighted by p. Gill, Golub, Murray
-  and Saunders, Methods for modifying matrix factorizations, Math. Comp. 28 (1974), method C1.
+  For L = Rᴴ and p = L⁻¹ w, the factor is L K, where K is the factor of I + sign p pᴴ. Let
+  tⱼ = 1 + sign (|p₁|² + … + |pⱼ|²). Then Kⱼⱼ = √(tⱼ / tⱼ₋₁) and Kᵢⱼ = sign pᵢ p̄ⱼ / √(tⱼ tⱼ₋₁). So
+  a column of L K is made of one of L and the sum of those to its right, weighted by p. Gill, Golub,
+  Murray and Saunders, Methods for modifying matrix factorizations, Math. Comp. 28 (1974), method
+  C1.
   """
   sign = -1 if downdate else 1
   l = adjoint(triangle(r, lower=False))
@@ -165,20 +166,20 @@ def cholesky_update(
   """The Cholesky factor of A + w wᴴ from that of A; `jax.lax.linalg.cholesky_update`, batched.
 
   Args:
-    r_matrix: upper factors (..., n, n), A = Rᴴ R; what stands below the diagonal is not read.
+    r_matrix: upper factors (..., n, n), A = Rᴴ R; entries below the diagonal are not read.
     w_vector: vectors (..., n). The batch shapes broadcast.
     downdate: whether to subtract w wᴴ rather than add it.
 
   Returns:
-    The upper factors (..., n, n), with a positive diagonal; but rows that w has no part in are R's.
-    Where A - w wᴴ is not positive definite, or the diagonal would hold NaN or Inf, that matrix's
-    factor is NaN; see `cholesky_update_ex` and `checked`. To add, R may have zeros on its diagonal
-    on CPUs; on GPUs the factor is NaN then.
+    The upper factors (..., n, n), with a positive diagonal. Rows that w does not change stay as
+    they are in R. A factor is NaN where A - w wᴴ is not positive definite, or where the diagonal
+    would hold NaN or Inf; see `cholesky_update_ex` and `checked`. For an update on CPUs, R may have
+    zeros on its diagonal; on GPUs the factor is NaN then.
 
   float16 and bfloat16 are computed in float32, and the factor rounded.
 
-  Algorithm: a rotation for each row, O(n²) operations; to subtract, a hyperbolic one in mixed form:
-  Bojanczyk, Brent, Van Dooren and de Hoog, SIAM J. Sci. Stat. Comput. 8 (1987). On GPUs one
+  Algorithm: a rotation for each row, O(n²) operations. A downdate takes hyperbolic ones in mixed
+  form: Bojanczyk, Brent, Van Dooren and de Hoog, SIAM J. Sci. Stat. Comput. 8 (1987). GPUs take one
   triangular solve and cumulative sums, O(n²) operations too: Gill, Golub, Murray and Saunders
   (1974), method C1. Derivatives differentiate the rotations: n steps of O(n) operations.
 
@@ -210,9 +211,9 @@ def cholesky_update_ex(
     r_matrix, w_vector, downdate: as for `cholesky_update`.
 
   Returns:
-    (factor, info): info, int32 of shape (...), is 0 where there is a factor, else the order of the
-    first leading minor of A - w wᴴ that is not positive, or of either that is not finite; that
-    matrix's factor is NaN.
+    (factor, info): info, int32 of shape (...), is 0 where there is a factor. Otherwise it is the
+    order of the first leading minor of A - w wᴴ that is not positive, or of either matrix that is
+    not finite, and the factor is NaN.
 
   Example:
     >>> import jax.numpy as jnp, linalg

@@ -112,7 +112,7 @@ _PADE = {
          129060195264000, 10559470521600, 670442572800, 33522128640, 1323241920, 40840800, 960960,
          16380, 182, 1),
         5.371920351148152, 4.25)}
-# How many powers of |A| are looked at. Of the next ones, what they grow by is a bound.
+# The number of powers of |A| that are computed. Their growth bounds the later ones.
 _SEEN = 7
 
 
@@ -126,8 +126,8 @@ def _squarings_by_size(size, norm, pade):
 
   The first has |c| ‖|2⁻ˢA|^(2m + 1)‖₁ / ‖2⁻ˢA‖₁ below the rounding; Al-Mohy and Higham (2009),
   equation (5.1). The second has ‖|2⁻ˢA|^k‖₁ <= bound^k for two even k, as their Theorem 4.2 needs.
-  The norms are bounded: for v = (1, ..., 1) |A|^k and the largest ratio r of its elements to those
-  of (1, ..., 1) |A|^(k - j), v |A|^(ij) <= rⁱ v.
+  The norms are bounded: let v = (1, ..., 1) |A|^k, and r the largest ratio of its elements to those
+  of (1, ..., 1) |A|^(k - j). Then v |A|^(ij) <= rⁱ v.
   """
   finfo = jnp.finfo(size.dtype)
   shift = jnp.maximum(exponent_above(norm) - finfo.maxexp // (_SEEN + 1), 0)
@@ -167,12 +167,12 @@ def _squarings_by_size(size, norm, pade):
 def _scaled_powers(a, pade):
   """s; 2⁻ˢA; and matrices C, C², C³ with the number h of A² = 4ˢ h C.
 
-  2⁻ˢA is small by its own 1-norm, or by those of its 4th and 6th powers if these and rounding ask
-  for less. Fewer squarings are more accurate where the powers are far smaller than the norm's.
+  The 1-norm of A decides s, or the norms of its 4th and 6th powers if these and rounding ask for
+  fewer squarings. That is more accurate where the powers are far smaller than those of the norm.
   """
   dtype = jnp.finfo(a.dtype).dtype
   times = lambda x, y: x * y[..., None, None].astype(a.dtype)
-  # Neither A² nor its cube leaves the range, on either side.
+  # Neither A² nor its cube may overflow or underflow.
   largest = jnp.finfo(dtype).maxexp
   size = jnp.abs(jax.lax.stop_gradient(a))
   norm = norm_of_rows(size.mT)
@@ -188,11 +188,11 @@ def _scaled_powers(a, pade):
   to_c = 2 * first + second  # A² = 2^to_c C
 
   def squarings_by(power, factor):
-    """The s of ‖A^power‖ <= (bound 2ˢ)^power, given that power of A as it is of C."""
+    """An s with ‖A^power‖ <= (bound 2ˢ)^power; `factor` bounds ‖C^(power / 2)‖."""
     bound = pade.power_bound**power
     return _divided(exponent_above(factor / bound) + power // 2 * to_c, power)
 
-  # ‖A⁸‖ <= ‖A²‖ ‖A⁶‖, and which pairs of powers bound the error: Theorem 4.2 there.
+  # ‖A⁸‖ <= ‖A²‖ ‖A⁶‖. Theorem 4.2 there says which pairs of powers bound the error.
   by_powers = jnp.maximum(
       squarings_by(6, six),
       jnp.minimum(squarings_by(4, four), squarings_by(8, two * six)))
@@ -228,9 +228,9 @@ def expm(A: ArrayLike, *, upper_triangular: bool = False, max_squarings: int = 1
   Args:
     A: square matrices (..., n, n).
     upper_triangular: whether the matrices are upper triangular, which saves a factorisation.
-    max_squarings: a bound on the squarings: where max_squarings + 1 are too few, the result is NaN.
-      They suffice to a 1-norm of 2^(max_squarings + 1) times 5.37 (float64) or 3.93 (float32), and
-      beyond where the powers of A are smaller than those of its norm.
+    max_squarings: where more than max_squarings + 1 squarings are needed, the result is NaN. They
+      suffice for 1-norms up to 2^(max_squarings + 1) times 5.37 (float64) or 3.93 (float32). They
+      suffice for larger norms if the powers of A are smaller than those of its norm.
 
   Returns:
     The exponentials (..., n, n).
@@ -238,8 +238,8 @@ def expm(A: ArrayLike, *, upper_triangular: bool = False, max_squarings: int = 1
   float16 and bfloat16 are computed in float32, and the results rounded.
 
   Algorithm: scaling, Padé approximation of degree 13 (float64) or 7 (float32), and squaring; Higham
-  (2005). The norms of powers choose the scaling (Al-Mohy and Higham 2009), for each matrix of a
-  batch by itself. Derivatives go through the algorithm.
+  (2005). The norms of powers choose the scaling of each matrix (Al-Mohy and Higham 2009).
+  Derivatives go through the algorithm.
 
   Example:
     >>> import jax.numpy as jnp, linalg
@@ -261,7 +261,7 @@ def expm(A: ArrayLike, *, upper_triangular: bool = False, max_squarings: int = 1
   def square(x, i):
     more = i < squarings
     if more.size == 1:
-      # Not of a batch: what all its matrices need, its devices would have to tell each other.
+      # Not for a batch: a condition on all its matrices would be a collective if it is sharded.
       return jax.lax.cond(jnp.all(more), lambda x: product(x, x), lambda x: x, x), None
     return jnp.where(more[..., None, None], product(x, x), x), None
 

@@ -19,12 +19,12 @@ __all__ = ["root_of_triangle", "sqrtm"]
 def root_of_triangle(t):
   """R with R R = T, both upper triangular; NaN in a column that has no root.
 
-  Column j from those before it: (R + Rⱼⱼ I) rⱼ = tⱼ in the rows above j. Björck and Hammarling, A
-  Schur method for the square root of a matrix, Linear Algebra Appl. 52/53 (1983).
+  Column j follows from those before it: (R + Rⱼⱼ I) rⱼ = tⱼ in the rows above j. Björck and
+  Hammarling, A Schur method for the square root of a matrix, Linear Algebra Appl. 52/53 (1983).
   """
   n = t.shape[-1]
   diagonal = diagonal_of(t)
-  # Of -0, the root would be on the other side of the cut.
+  # An imaginary part of -0 would put the root on the other side of the branch cut.
   upper = jnp.where(diagonal.imag == 0, 0, diagonal.imag)
   root = jnp.sqrt(jax.lax.complex(diagonal.real, upper))
   row = expand(jnp.arange(n), root)
@@ -79,8 +79,8 @@ def sqrtm(A: ArrayLike, blocksize: int = 1) -> jax.Array:
   Returns:
     The roots (..., n, n), complex; NaN where there is none or A holds NaN or Inf.
 
-  Algorithm: the Schur form, complex or made so; Björck and Hammarling (1983). Derivative: the
-  Sylvester equation X dX + dX X = dA, right at equal eigenvalues, to any order.
+  Algorithm: the complex Schur form; Björck and Hammarling (1983). Derivative: the Sylvester
+  equation X dX + dX X = dA, right at equal eigenvalues, to any order.
 
   Example:
     >>> import jax.numpy as jnp, linalg

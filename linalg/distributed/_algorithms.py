@@ -144,17 +144,17 @@ def _eliminate(g, low, k, carry):
   a, info = carry
   r, c = g.place()
   among = low, g.panels
-  dealt = g.redistribute_rows(g.columns_of(a, k, among))
-  diagonal = cut(dealt, (k - low) * g.block, g.block, 0)
+  panel = g.redistribute_rows(g.columns_of(a, k, among))
+  diagonal = cut(panel, (k - low) * g.block, g.block, 0)
   diagonal = g.gather_all(diagonal).swapaxes(0, 1).reshape(g.width, g.width)
   l, minor = cholesky_p(diagonal, lower=True, symmetrize=False)
   before = (k * g.width).astype(info.dtype)
   info = jnp.where((info == 0) & (minor > 0), before + minor, info)
-  dealt = triangular_solve_p(
-      l, dealt, left_side=False, lower=True, transpose_a=True, conjugate_a=True)
+  panel = triangular_solve_p(
+      l, panel, left_side=False, lower=True, transpose_a=True, conjugate_a=True)
   own = cut(l, (c * g.rows + r) * g.block, g.block, 0)
-  dealt = put(dealt, own, (k - low) * g.block, 0)
-  rows, columns = g.spread_to_rows(dealt), g.spread_to_columns(dealt)
+  panel = put(panel, own, (k - low) * g.block, 0)
+  rows, columns = g.spread_to_rows(panel), g.spread_to_columns(panel)
   below = [part_of(g, x, among, 0, k + 1, g.panels) for x in (rows, -columns)]
   a = add_tiles(g, a, *below, adjoint=True, lower=True)
   # The panel's columns are read again: the earlier copy would keep the old `a` in memory.

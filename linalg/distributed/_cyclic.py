@@ -251,18 +251,18 @@ class Cyclic(NamedTuple):
     Each device has some of them: (panels b) x width.
     """
     panels = slab.shape[0] // self.tall
-    dealt = slab.reshape(panels, self.columns, self.block, self.wide).swapaxes(0, 1)
-    dealt = self.exchange_c(dealt).reshape(self.columns, panels * self.block, self.wide)
-    return dealt.swapaxes(0, 1).reshape(panels * self.block, self.width)
+    redistributed = slab.reshape(panels, self.columns, self.block, self.wide).swapaxes(0, 1)
+    redistributed = self.exchange_c(redistributed).reshape(self.columns, panels * self.block, self.wide)
+    return redistributed.swapaxes(0, 1).reshape(panels * self.block, self.width)
 
-  def spread_to_rows(self, dealt):
+  def spread_to_rows(self, redistributed):
     """A result of `redistribute_rows`, for this device's rows."""
-    blocks = dealt.reshape(-1, self.block, self.width)
+    blocks = redistributed.reshape(-1, self.block, self.width)
     return self.gather_c(blocks).swapaxes(0, 1).reshape(-1, self.width)
 
-  def spread_to_columns(self, dealt):
+  def spread_to_columns(self, redistributed):
     """A result of `redistribute_rows`, for the rows with the indices of this device's columns."""
-    blocks = dealt.reshape(-1, self.block, self.width)
+    blocks = redistributed.reshape(-1, self.block, self.width)
     return self.gather_r(blocks).swapaxes(0, 1).reshape(-1, self.width)
 
   def own_rows(self, panel, r):

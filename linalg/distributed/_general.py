@@ -57,8 +57,8 @@ def _logdet_jvp(primals, tangents, *, grid):
   return logdet_p(*primals, grid=grid), (trace.real, turn)
 
 
-# The device's part of the logarithm of |det A|, and an angle by which its phase turns: 0, but for
-# its derivative.
+# The device's part of log |det A|, and an angle that turns the phase. The angle is 0, but its
+# derivative is not.
 logdet_p: ffi.Operation = ffi.operation(
     "linalg_distributed_general_logdet", "h w, h w, n -> (), ()",
     lambda a, packed, *_, **__: [real_dtype(packed)] * 2, attributes={"grid": None}, platforms=(),
@@ -78,7 +78,7 @@ def _inverse_matrix(grid, a, packed, order, info):
 
 
 def _parts(grid, packed, order):
-  """Of each device (p, e) of its part p 2^e of the determinant, and that of the sign, or phase."""
+  """For each device, (p, e) of its part p 2^e of the determinant, and its part of the phase."""
   return grid.map(
       functools.partial(elimination.determinant, grid), "cc", "ccc", packed, order)
 
@@ -123,16 +123,17 @@ def _solution(grid, adjoint, a, packed, order, info, b):
 class LUFactor:
   """The LU factors of a matrix that several devices share, as `lu_factor` returns them.
 
-  A pytree: it goes in and out of functions that are transformed.
+  It is a pytree, so transformed functions can take and return it.
 
   Attributes:
     matrix: A in the block-cyclic layout, (P, h, w), a part for each of P devices; see
-      docs/distributed.md. Derivatives, which are with respect to it, are computed with it.
-    blocks: U in that layout and, below its diagonal, L without its own, constants to derivatives.
-    permutation: int32 (P, n'), the same for each device: row i of L U is that row of A, filled up
-      to n' rows.
-    info: int32, 0 if all pivots are nonzero, the 1-based index of the first that is zero, where the
-      matrix is singular, or -1 where the factors hold NaN.
+      docs/distributed.md. Derivatives are with respect to it.
+    blocks: U in that layout, and L below U's diagonal, without its unit diagonal. Derivatives take
+      them for constants.
+    permutation: int32 (P, n'), equal for all devices: row i of L U is row permutation[:, i] of A,
+      padded to n' rows.
+    info: int32, 0 if all pivots are nonzero, or -1 where the factors hold NaN. For a singular
+      matrix it is the 1-based index of the first zero pivot.
     grid: the layout.
     dtype: of results.
   """
@@ -151,17 +152,16 @@ class LUFactor:
     return found.astype(self.dtype)
 
   def slogdet(self) -> SlogdetResult:
-    """The sign of det A, or its phase, and log |det A|, on all devices; 0 and -inf of a singular
-    matrix."""
+    """The sign or phase of det A, and log |det A|, on all devices; 0 and -inf if A is singular."""
     sign, logarithm = _slogdet(self.grid, self.matrix, self.blocks, self.permutation)
     return SlogdetResult(sign.astype(self.dtype), logarithm.astype(real_dtype(self.dtype)))
 
   def det(self) -> jax.Array:
-    """det A, on all devices; 0 of a singular matrix, where its derivative is NaN."""
+    """det A, on all devices. A singular matrix has 0, whose derivative is NaN."""
     return _det(self.grid, self.matrix, self.blocks, self.permutation).astype(self.dtype)
 
   def solve(self, b: ArrayLike, trans: int | str = 0) -> jax.Array:
-    """x of A x = b, or of the system that `trans` says, as in `lu_solve`."""
+    """Solves A x = b, or the system that `trans` selects, as `lu_solve` does."""
     return solve_general("solve", self, b, trans)
 
 
@@ -201,22 +201,22 @@ def lu_factor(
   Args:
     a: a matrix (n, n) of any floating, complex or integer dtype, sharded over its rows, its columns
       or both.
-    axes, grid, panel: as for `cholesky`; a panel is half as wide by default, or less.
+    axes, grid, panel: as for `cholesky`, but the default panel is at most half as wide.
 
   Returns:
-    An `LUFactor`, which stays in the block-cyclic layout; its methods solve systems and give the
-    determinant and A⁻¹. A singular matrix has a zero on U's diagonal, after which L U need not be
-    A, and NaN in what is solved with it; see its `info`. Derivatives of what the methods give, with
-    respect to A, use the factors once more.
+    An `LUFactor`, which stays in the block-cyclic layout. Its methods solve systems and give the
+    determinant and A⁻¹. For a singular matrix, `info` is the place of a zero on U's diagonal: L U
+    need not be A from there on, and solutions are NaN. Derivatives of the methods' results with
+    respect to A reuse the factors.
 
   float16 and bfloat16 are factored in float32.
 
   Algorithm: right-looking, in the layout of `cholesky`, with pivots by tournament (Grigori, Demmel
-  and Xiang, CALU: a communication optimal LU factorization algorithm, 2011): |L| may be larger than
-  1, and residuals are as those of partial pivoting. Rows are masked, not exchanged, until L is
-  done, which takes half as many operations again as that would. A device receives some
-  n² (1 / Pr + 2 / Pc) numbers, its share twice, and for the pivots n times a panel's width from
-  each device of its row and its column of the grid.
+  and Xiang, CALU: a communication optimal LU factorization algorithm, 2011). |L| may be larger than
+  1, but residuals are as small as with partial pivoting. Until L is done, rows are masked rather
+  than exchanged, at the cost of half as many operations again. A device receives about
+  n² (1 / Pr + 2 / Pc) numbers, and its share twice. For the pivots it also receives n times a
+  panel's width from each device of its row and its column of the grid.
 
   Example:
     >>> import jax, jax.numpy as jnp, linalg.distributed as dist
@@ -236,8 +236,8 @@ def lu_solve(factor: LUFactor, b: ArrayLike, trans: int | str = 0) -> jax.Array:
 
   Args:
     factor: what `lu_factor` returns.
-    b: a vector (n,), or a few columns (n, k). Each device works with all of b, and columns that
-      are sharded are refused: ShardingTypeError.
+    b: a vector (n,), or a few columns (n, k). Each device works with all of b. Sharded columns are
+      refused: ShardingTypeError.
     trans: the system: 0 or 'N' for A x = b, 1 or 'T' for Aᵀ x = b, 2 or 'C' for Aᴴ x = b.
 
   Returns:

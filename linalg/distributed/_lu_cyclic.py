@@ -61,18 +61,18 @@ def _eliminate_panel(g, low, k, carry):
   """Eliminates panel k; all panels before `low` are done."""
   a, u, order, standing, info = carry
   r, c = g.place()
-  dealt = g.redistribute_rows(g.columns_of(a, k))
-  numbers = _numbers_of_dealt(g)
+  redistributed = g.redistribute_rows(g.columns_of(a, k))
+  numbers = _redistributed_numbers(g)
   free = standing[numbers] < 2
-  dealt = jnp.where(free[:, None], dealt, 0)
-  packed, pivots = _tournament(g, dealt, numbers, standing)
+  redistributed = jnp.where(free[:, None], redistributed, 0)
+  packed, pivots = _tournament(g, redistributed, numbers, standing)
   diagonal = jnp.diagonal(packed)
   zero = diagonal == 0
   first = (k * g.width + 1).astype(info.dtype) + jnp.argmax(zero).astype(info.dtype)
   info = jnp.where((info == 0) & zero.any(), first, info)
   # Below a zero pivot all candidates are zero, and so is L. No number is divided by 0.
   safe = packed + jnp.diag(zero.astype(packed.dtype))
-  l = triangular_solve_p(safe, dealt, left_side=False, lower=False)
+  l = triangular_solve_p(safe, redistributed, left_side=False, lower=False)
   own = jnp.tril(packed, -1) + jnp.eye(g.width, dtype=packed.dtype)
   among = jnp.full(g.padded, -1, pivots.dtype).at[pivots].set(
       jnp.arange(g.width, dtype=pivots.dtype))
@@ -93,7 +93,7 @@ def _eliminate_panel(g, low, k, carry):
   return a, u, order, jnp.where(among >= 0, 2, standing), info
 
 
-def _numbers_of_dealt(g):
+def _redistributed_numbers(g):
   """The indices of the rows that `redistribute_rows` gives this device."""
   r, c = g.place()
   i = jnp.arange(g.padded // g.devices, dtype=r.dtype)

@@ -1,4 +1,4 @@
-"""Tall matrices whose rows are sharded: each device works on its rows, and only R's travel."""
+"""Tall matrices whose rows are sharded: each device works on its rows, and only R's move."""
 
 import functools
 import math
@@ -30,15 +30,15 @@ from linalg.distributed._layout import (
   rows_of,
 )
 
-# Up to this number of devices one all-gather of their R's is less than log₂ exchanges.
+# Up to this number of devices, one all-gather of their R's costs less than log₂ exchanges.
 _GATHERED = 8
 
 
 class Rows(NamedTuple):
   """How the rows of a tall matrix are sharded, and what is computed with it.
 
-  Functions of `rows.even(a)` have rows of zeros after the `height` that there are, and of a matrix
-  without columns one of zeros after the `width`: no array of a `shard_map` may be empty.
+  `rows.even(a)` adds rows of zeros after the first `height`, and a column of zeros to a matrix
+  without columns: no array of a `shard_map` may be empty.
   """
 
   layout: Layout
@@ -50,16 +50,18 @@ class Rows(NamedTuple):
     return self.layout.spec[-2]
 
   def map(self, function: Callable[..., Any], operands: str, results: str, *arrays: Any) -> Any:
-    """`function` of each device's rows. In `operands` and `results`, a letter for each array: "r"
-    has its rows sharded, "s" is a small matrix, the same on all devices of those, and "a" is the
-    same on all of the mesh."""
+    """Maps `function` over each device's rows.
+
+    `operands` and `results` have a letter for each array. "r" has its rows sharded, "s" is a small
+    matrix that is equal on all devices of those rows, and "a" is equal on the whole mesh.
+    """
     specs = {
         "r": partition(self.layout.spec), "s": partition([*self.layout.spec[:-2], (), ()]),
         "a": PartitionSpec()}
     return map_parts(self.layout.mesh, specs, function, operands, results, *arrays)
 
   def even(self, x):
-    """With rows of zeros, as many for each device, and a column of them if there is none."""
+    """Pads with zeros, so that all devices have as many rows, and that there is a column."""
     devices = self.layout.devices(self.axes)
     missing = -self.height % devices if self.height else devices
     return jnp.pad(x, [*[(0, 0)] * (x.ndim - 2), (0, missing), (0, int(not x.shape[-1]))])
@@ -80,7 +82,7 @@ def _gather(x, axes):
 
 
 def _rows_of_device(x, axes, count):
-  """Those of `count` rows for each device that are this one's."""
+  """This device's rows, of `count` rows for each device."""
   return lax.dynamic_slice_in_dim(x, lax.axis_index(axes) * count, count, x.ndim - 2)
 
 
@@ -94,8 +96,11 @@ def _is_tree(axes):
 
 
 def _r(a, axes):
-  """R alone, of any signs; Demmel, Grigori, Hoemmen and Langou, Communication-optimal parallel and
-  sequential QR and LU factorizations, SIAM J. Sci. Comput. 34 (2012)."""
+  """R alone, with any signs.
+
+  Demmel, Grigori, Hoemmen and Langou, Communication-optimal parallel and sequential QR and LU
+  factorizations, SIAM J. Sci. Comput. 34 (2012).
+  """
   if not _is_tree(axes):
     return qr_r_p(_gather(qr_r_p(a), axes))
   a, merged = _with_neighbours(a, axes)
@@ -106,7 +111,7 @@ def _r(a, axes):
 
 
 def factors(a, axes):
-  """Q's rows and R, of any signs."""
+  """Q's rows and R, with any signs."""
   if not _is_tree(axes):
     q, r = qr_p(a)
     count = r.shape[-2]
@@ -130,8 +135,10 @@ def orthonormal(a, axes):
 
 
 def _with_neighbours(a, axes):
-  """The rows of 2^k devices that follow each other, no fewer than columns, on each of them; and k.
-  R's of fewer rows would be no smaller than these."""
+  """Gathers the rows of 2^k consecutive devices, at least as many as columns. Also returns k.
+
+  R's of fewer rows would be no smaller than the rows.
+  """
   k = 0
   while a.shape[-2] < a.shape[-1]:
     a, _ = _with_other(a, axes, k)
@@ -140,8 +147,10 @@ def _with_neighbours(a, axes):
 
 
 def _with_other(r, axes, k):
-  """The R's of this device and of that whose number differs in bit k, the lower number's above; and
-  whether this is the lower."""
+  """The R's of this device and of the one whose number differs in bit k, the lower number's on top.
+
+  Also returns whether this device has the lower number.
+  """
   swap = [(i, i ^ (1 << k)) for i in range(_devices(axes))]
   other = lax.ppermute(r, axes, swap)
   low = (lax.axis_index(axes) >> k) & 1 == 0
@@ -149,7 +158,7 @@ def _with_other(r, axes, k):
 
 
 def _invarying(r, axes):
-  """R's that are equal on all devices, as one of a type that says so: each gives a part."""
+  """R, which is equal on all devices, with a type that says so: each device gives a part."""
   devices, rows = _devices(axes), r.shape[-2]
   count = -(-rows // devices)
   padded = jnp.pad(r, [(0, 0)] * (r.ndim - 2) + [(0, count * devices - rows), (0, 0)])
@@ -157,12 +166,12 @@ def _invarying(r, axes):
 
 
 def _signs(top, is_square):
-  """Those that LAPACK's reflectors give the columns of an orthonormal Q, of its first n rows.
+  """The signs that LAPACK's reflectors give the columns of an orthonormal Q, from its first n rows.
 
   The reflectors are made of Q - S = L U, where the sign sⱼ is the opposite of that of the pivot;
   Ballard, Demmel, Grigori, Jacquelin, Nguyen and Solomonik, Reconstructing Householder vectors from
-  tall-skinny QR, J. Parallel Distrib. Comput. 85 (2015). Of a real square matrix the
-  last of them is the identity: the pivot stays as it is.
+  tall-skinny QR, J. Parallel Distrib. Comput. 85 (2015). The last reflector of a real square matrix
+  is the identity, so its sign is the pivot's own.
   """
   kept = top.shape[-1] - 1 if is_square and not jnp.iscomplexobj(top) else -1
   index = expand(jnp.arange(top.shape[-1]), top[..., 0])
@@ -230,8 +239,8 @@ def _svd(rows: Rows, a):
 
 @_svd.defjvp
 def _svd_jvp(rows, primals, tangents):
-  # Within the range of Q the factors move as those of R with dR = Qᴴ dA; the rest of dA turns U out
-  # of that range, by (I - Q Qᴴ) dA V S⁻¹.
+  # Within the range of Q, the derivatives are those of R's factors for dR = Qᴴ dA. The rest of dA
+  # turns U out of that range, by (I - Q Qᴴ) dA V S⁻¹.
   (a,), (da,) = primals, tangents
   q, r = _qr(rows, a)
   moved = rows.inner(q, da)
@@ -256,8 +265,10 @@ def _svdvals_jvp(rows, primals, tangents):
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
 def _solution(rows: Rows, rcond, a, b):
-  """The solution and the singular values, from R of [A B], which is R of A and Qᴴ B: no Q is
-  made."""
+  """The solution and the singular values, from R of [A B].
+
+  It holds R of A and Qᴴ B, so no Q is made.
+  """
   n = a.shape[-1]
 
   def body(a, b):
@@ -274,8 +285,8 @@ def _of_small(rcond, r, c):
 
 @_solution.defjvp
 def _solution_jvp(rows, rcond, primals, tangents):
-  # Within the range of Q both move as those of R x = Qᴴ b. The part of b outside of it is seen by
-  # the part of dA outside of it: R⁺ R⁺ᴴ ((I - Q Qᴴ) dA)ᴴ b.
+  # Within the range of Q, the derivatives are those of R x = Qᴴ b. The parts of dA and of b outside
+  # of it add R⁺ R⁺ᴴ ((I - Q Qᴴ) dA)ᴴ b.
   (a, b), (da, db) = primals, tangents
   q, r = _qr(rows, a)
   c, moved = rows.inner(q, b), rows.inner(q, da)
@@ -299,8 +310,7 @@ def _operands(
 
 
 def tall_or_wide(name: str, a: jax.Array, axes: str | Axes | None) -> tuple[Rows, bool]:
-  """The rows of tall matrices, or of the transposes of wide ones, whose columns are sharded; and
-  whether they are wide."""
+  """The rows of tall matrices or the columns of wide ones, and whether the matrices are wide."""
   check_matrix(name, a)
   is_wide = a.shape[-2] < a.shape[-1]
   layout = rows_of(name, a, axes, -1 if is_wide else -2)
@@ -309,15 +319,15 @@ def tall_or_wide(name: str, a: jax.Array, axes: str | Axes | None) -> tuple[Rows
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
 def _adjoint_inverse(rows: Rows, rtol, a):
-  """The adjoint of A's pseudo-inverse, whose rows lie where those of A do: Q (R⁺)ᴴ."""
+  """The adjoint of A's pseudo-inverse, Q (R⁺)ᴴ, sharded as A is."""
   q, r = _qr(rows, a)
   return rows.outer(q, adjoint(linalg.pinv(r, rtol)))
 
 
 @_adjoint_inverse.defjvp
 def _adjoint_inverse_jvp(rows, rtol, primals, tangents):
-  # With Y = (A⁺)ᴴ, dY = -Y dAᴴ Y + (I - A Yᴴ) dA Yᴴ Y + Y Yᴴ dA (I - Yᴴ A); the adjoint of Golub
-  # and Pereyra's dA⁺ (1973). It holds where the rank is constant.
+  # For Y = (A⁺)ᴴ, dY = -Y dAᴴ Y + (I - A Yᴴ) dA Yᴴ Y + Y Yᴴ dA (I - Yᴴ A). This is the adjoint of
+  # Golub and Pereyra's dA⁺ (1973), and holds where the rank is constant.
   (a,), (da,) = primals, tangents
   y = _adjoint_inverse(rows, rtol, a)
   moved, gram = rows.inner(y, da), rows.inner(y, y)
@@ -362,21 +372,21 @@ def qr(
     a: matrices (..., m, n), m >= n, of any floating, complex or integer dtype. Batch dimensions may
       be sharded over other axes of the mesh.
     mode: "reduced", or "r" for R alone.
-    axes: the axes of the mesh that the rows are sharded over. By default those that the array is
-      sharded over; inside `jax.jit` on Auto axes, where that cannot be known, all axes.
+    axes: the axes of the mesh that the rows are sharded over. By default they are the array's.
+      Inside `jax.jit` on Auto axes, where these are not known, they are all axes.
 
   Returns:
-    QRResult(Q, R): Q (..., m, n), sharded as A is, and R (..., n, n) on all devices, where A has
-    full rank with the signs that LAPACK gives. With mode "r", R alone. A matrix that holds NaN or
-    Inf has NaN in both, and the others of a batch have not.
+    QRResult(Q, R): Q (..., m, n), sharded as A is, and R (..., n, n) on all devices. Where A has
+    full rank, the signs are LAPACK's. Mode "r" returns R alone. If a matrix holds NaN or Inf, its
+    own factors are NaN, and the others of the batch are not.
 
-  Algorithm: TSQR: each device factors its rows; up to 8 devices the R's are gathered and factored
-  by all, beyond by pairs in a tree; Demmel, Grigori, Hoemmen and Langou (2012). Each device
-  receives P n² numbers of P <= 8 devices, and (log₂ P + 1) n² beyond where P is a power of two; of
-  other P all R's are gathered. Where a device has fewer than n rows, m < P n, what is gathered is
-  the matrix, m n numbers, which every device then holds; in a tree those of neighbours come
-  together first, until they are n, and no device holds more than 2 n. Derivatives, of both modes
-  and any order, hold where A has full rank, and move n² numbers a device.
+  Algorithm: TSQR; Demmel, Grigori, Hoemmen and Langou (2012). Each device factors its rows. The R's
+  of P <= 8 devices are gathered, and each device factors all of them: it receives P n² numbers. For
+  a larger power of two, pairs of devices combine their R's in a tree, and each receives
+  (log₂ P + 1) n² numbers. For any other P, all R's are gathered. If a device has fewer than n rows,
+  m < P n, the matrix is gathered instead, and every device holds its m n numbers. In a tree, only
+  the rows of neighbours are gathered, until they are n: no device holds more than 2 n. Derivatives,
+  of both modes and any order, hold where A has full rank, and move n² numbers a device.
 
   Example:
     >>> import jax, jax.numpy as jnp, linalg.distributed as dist
@@ -409,9 +419,9 @@ def svd(a: ArrayLike, *, axes: str | tuple[str, ...] | None = None) -> SVDResult
     SVDResult(U, S, Vh): U (..., m, n), sharded as A is; S (..., n), descending, and Vh (..., n, n)
     on all devices. A matrix that holds NaN or Inf has NaN.
 
-  Algorithm: that of R of TSQR; Chan, An improved algorithm for computing the singular value
-  decomposition, ACM Trans. Math. Softw. 8 (1982). Derivatives as those of `linalg.svd`, where A has
-  full rank.
+  Algorithm: the decomposition of TSQR's R; Chan, An improved algorithm for computing the singular
+  value decomposition, ACM Trans. Math. Softw. 8 (1982). Derivatives are those of `linalg.svd`,
+  where A has full rank.
 
   Example:
     >>> import jax, jax.numpy as jnp, linalg.distributed as dist
@@ -437,7 +447,7 @@ def svdvals(a: ArrayLike, *, axes: str | tuple[str, ...] | None = None) -> jax.A
   Returns:
     The singular values, real (..., min(m, n)); NaN for a matrix that holds NaN or Inf.
 
-  Algorithm: those of R of TSQR; no Q is made but for derivatives.
+  Algorithm: the singular values of TSQR's R. Only derivatives need Q.
 
   Example:
     >>> import jax, jax.numpy as jnp, linalg.distributed as dist
@@ -471,18 +481,18 @@ def lstsq(
 
   Args:
     a: matrices (..., m, n) of any rank, as for `qr`.
-    b: right-hand sides (..., m, k), or a vector (m,), sharded as the rows of A are, or taken there;
-      columns that are sharded are refused: ShardingTypeError.
+    b: right-hand sides (..., m, k), or a vector (m,), sharded as the rows of A are, or moved there.
+      Sharded columns are refused: ShardingTypeError.
     rcond: as for `linalg.lstsq`.
     axes: as for `qr`.
 
   Returns:
-    x (..., n, k) or (n,); the sums of squares of the residuals (..., k), or () of a vector; the
-    ranks; and the singular values (..., n), all on all devices. NaN or Inf in one column of b may
-    spoil other columns of x.
+    x (..., n, k) or (n,); the sums of squares of the residuals (..., k), or () for a vector; the
+    ranks; and the singular values (..., n). Every device holds all of them. NaN or Inf in one
+    column of b may spoil other columns of x.
 
-  Algorithm: R of [A b] by TSQR, and the singular value decomposition of its first n columns: no Q
-  is made but for derivatives, which hold where the rank is full.
+  Algorithm: R of [A b] by TSQR, and the singular value decomposition of its first n columns. Only
+  derivatives need Q. They hold where the rank is full.
 
   Example:
     >>> import jax, jax.numpy as jnp, linalg.distributed as dist
@@ -526,11 +536,11 @@ def pinv(
     axes: as for `qr`, of the longer dimension.
 
   Returns:
-    A⁺ (..., n, m), its longer dimension sharded as that of A is. A matrix that holds NaN or Inf has
-    NaN.
+    A⁺ (..., n, m), whose longer dimension is sharded as that of A. It is NaN where A holds NaN or
+    Inf.
 
-  Algorithm: Q R by TSQR, and the pseudo-inverse of R. Derivatives are those of Golub and Pereyra,
-  right wherever the rank does not change, and move four sums of n² numbers.
+  Algorithm: Q R by TSQR, and the pseudo-inverse of R. Derivatives are those of Golub and Pereyra.
+  They are right wherever the rank does not change, and move four sums of n² numbers.
 
   Example:
     >>> import jax, jax.numpy as jnp, linalg.distributed as dist

@@ -144,7 +144,7 @@ def _traced(func, t):
 
 @dataclasses.dataclass(frozen=True)
 class _Change:
-  """What f changes by, of the eigenvalues, the numbers, and the changes of those at `places`."""
+  """The change of f, from the eigenvalues, the numbers, and the changes of those at `places`."""
 
   f: Callable[..., Any]
   places: tuple[int, ...]
@@ -181,7 +181,7 @@ class _Slope:
 
 
 def _slopes(f, number):
-  """Those of f by one of its numbers."""
+  """The slopes of f by one of its numbers."""
   units = (1, 1j) if jnp.issubdtype(number.dtype, jnp.complexfloating) else (1,)
   groups = range(min(_GROUPS, np.prod(number.shape, dtype=int)))
   return [_Slope(f, number.root, group, unit) for group in groups for unit in units]
@@ -270,7 +270,7 @@ def _operation(types, order):
     return call(*directions), functools.reduce(plus, terms, None)
 
   def changed(known, numbers, dnumbers, directions, places, guides, values):
-    """What the result changes by with the numbers at `places`."""
+    """The change of the result with the numbers at `places`."""
     slopes = [x for f in guides for i in places for x in _slopes(f, types[i])]
     return _operation((*types, *(types[i] for i in places)), order)(
         *known, *numbers, *(dnumbers[i] for i in places), *directions,
@@ -317,8 +317,10 @@ def _operation(types, order):
 
 
 def _error(f, t, result):
-  """What changes of f by an ulp, and by what its means are off by, make of f(A), relative to it in
-  the 1-norm; Inf where it is not finite."""
+  """The estimated error of f(A), relative to it in the 1-norm; Inf where f(A) is not finite.
+
+  It is the change of f(A) when f changes by an ulp and by the error of its means.
+  """
   moved, off = moved_apart([f], t)
   values = f(moved)
   eps = jnp.finfo(off.dtype).eps

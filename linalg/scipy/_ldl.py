@@ -48,7 +48,7 @@ def _block_inverse(a, b, c, hermitian):
 
 
 def _swapped(x, i, j, axis):
-  """`x` with the places i and j of an axis exchanged, of each matrix its own."""
+  """`x` with entries i and j of an axis exchanged; each matrix has its own i and j."""
   place = jax.lax.broadcasted_iota(i.dtype, x.shape, x.ndim + axis)
   i, j = (jnp.expand_dims(k, tuple(range(k.ndim, x.ndim))) for k in (i, j))
   at = lambda k: jnp.sum(jnp.where(place == k, x, 0), axis=axis, keepdims=True)
@@ -56,8 +56,8 @@ def _swapped(x, i, j, axis):
 
 
 def _ldl(a, hermitian, last):
-  # Bunch and Kaufman's diagonal pivoting, as LAPACK's sytf2 and hetf2 have it: at step k a pivot of
-  # order 1 or 2; where that is 2, step k + 1 does nothing.
+  # Bunch and Kaufman's diagonal pivoting, as in LAPACK's sytf2 and hetf2. Step k takes a pivot of
+  # order 1 or 2. After a pivot of order 2, step k + 1 does nothing.
   n = a.shape[-1]
   if n == 0:
     none = diagonal_of(a).real.astype(jnp.int32)
@@ -153,8 +153,8 @@ def _inverse_of_blocks(d, double, hermitian):
 
 
 def _ldl_jvp(primals, tangents, hermitian, last):
-  # With the pivots as they are, M = L⁻¹ P dA Pᵀ L⁻ᴴ = L⁻¹ dL D + dD + (L⁻¹ dL D)ᴴ, in which L⁻¹ dL
-  # has elements below the diagonal blocks alone, and dD in them.
+  # For constant pivots, M = L⁻¹ P dA Pᵀ L⁻ᴴ = L⁻¹ dL D + dD + (L⁻¹ dL D)ᴴ. L⁻¹ dL is nonzero only
+  # below the diagonal blocks, and dD only in them.
   (a,), (da,) = primals, tangents
   l, d, order, double = results = ldl_p(a, hermitian=hermitian, last=last)
   double = double != 0
@@ -169,8 +169,8 @@ def _ldl_jvp(primals, tangents, hermitian, last):
   return results, (product(l, turn), jnp.where(blocks, moved, 0), None, None)
 
 
-# L, D, the permutation p and where blocks of order 2 begin, of A[p][:, p] = L D Lᴴ, or L D Lᵀ of
-# symmetric A. `last` says which of several largest elements is taken.
+# L, D, the permutation p, and where blocks of order 2 begin: A[p][:, p] = L D Lᴴ, or L D Lᵀ for
+# symmetric A. `last` takes the last of several largest elements instead of the first.
 ldl_p = ffi.operation(
     "ldl",
     "n n -> n n, n n, n, n",
@@ -203,17 +203,17 @@ def ldl(
     overwrite_a, check_finite: not used.
 
   Returns:
-    (L, D, permutation), of shapes (..., n, n), (..., n, n) and (..., n), int32: L[permutation] is
-    triangular with a unit diagonal, and D has diagonal blocks of order 1 and 2, as many of whose
-    eigenvalues are negative as of A's. A singular matrix has such factors too. L and D are NaN
-    where the triangle holds NaN or Inf; see `checked`.
+    (L, D, permutation), of shapes (..., n, n), (..., n, n) and (..., n), int32. L[permutation] is
+    triangular with a unit diagonal. D has diagonal blocks of order 1 and 2, and as many negative
+    eigenvalues as A. A singular matrix has such factors too. L and D are NaN where the triangle
+    holds NaN or Inf; see `checked`.
 
   float16 and bfloat16 are factored in float32, and the factors rounded.
 
-  Algorithm: diagonal pivoting by the rule of Bunch and Kaufman (1977), which is LAPACK's, a column
-  at a time with elementwise operations on whole matrices: for the factors of many small matrices,
-  rather than of a large one. Derivatives: those of the factors at constant pivots, to any order;
-  they need a nonsingular D.
+  Algorithm: diagonal pivoting by the rule of Bunch and Kaufman (1977), as in LAPACK. Each column
+  takes elementwise operations on whole matrices, which suits many small matrices rather than a
+  large one. Derivatives: those of the factors at constant pivots, to any order. They need a
+  nonsingular D.
 
   Example:
     >>> import jax.numpy as jnp, linalg.scipy

@@ -36,7 +36,7 @@ from linalg._functions.sylvester import columns, transposed_schur
 
 __all__ = ["fractional_matrix_power", "logm"]
 
-# Of so many square roots a matrix is within _NEAR of the identity if its logarithm is less than
+# After _ROOTS square roots a matrix is within _NEAR of the identity if its logarithm is less than
 # 2²⁰. The approximant by _RULE is then exact to rounding: Higham, Functions of matrices
 # (2008), table 11.1.
 _ROOTS = 22
@@ -79,8 +79,8 @@ def _log_of_triangle(t):
 
 
 def _power_of_triangle(t, *, exponent):
-  """T to a power that is no whole number; NaN where T has no logarithm."""
-  # A whole power as near as it can be leaves a small one to the logarithm.
+  """T to a power that is not a whole number; NaN where T has no logarithm."""
+  # The nearest whole power is split off, so that the logarithm takes a small exponent.
   whole = round(exponent)
   e = _balancing(t)
   # Whole powers of very small or large eigenvalues leave the range sooner than the result does.
@@ -93,13 +93,15 @@ def _power_of_triangle(t, *, exponent):
 
 
 def _log_of_balanced(t):
-  """Square roots until T is near to I, and a Padé approximant by its partial fractions; Higham
-  (2008), sections 11.4 and 11.5. The diagonal is known."""
+  """Square roots until T is near to I, and a Padé approximant by its partial fractions.
+
+  See Higham (2008), sections 11.4 and 11.5. The diagonal is exact.
+  """
 
   def step(carry, _):
     t, roots = carry
     far = ~(norm_of_columns(t - identity(t)) <= _NEAR)
-    # The root of another matrix, the identity, has no NaN to warn of.
+    # Where no root is needed, take that of the identity: it is never NaN.
     root = root_of_triangle(jnp.where(far[..., None, None], t, identity(t)))
     return (jnp.where(far[..., None, None], root, t), roots + far.astype(roots.dtype)), None
 
@@ -116,7 +118,7 @@ def _log_of_balanced(t):
 
 
 def _scaled(z, e):
-  """Zᴴ E Z as a small matrix, and what it is to be multiplied by: a derivative is linear in E."""
+  """Zᴴ E Z scaled down, and the scale, which factors out: a derivative is linear in E."""
   e = congruence(z, e, adjoint_a=True)
   scale = 2.0**10 * binade(jnp.max(jnp.abs(e), axis=(-2, -1), keepdims=True, initial=0))
   return e / scale.astype(e.dtype), scale.astype(e.dtype)
@@ -140,7 +142,7 @@ def _through_triangle(name, of_triangle, attributes=None):
     return scale * congruence(z, of_triangle(_pair(t, e), **values)[..., :n, n:])
 
   def second(t, z, e, c, **values):
-    # Of the pair [[T, E], [0, T]] in the direction [[C, 0], [0, C]].
+    # The derivative at the pair [[T, E], [0, T]] in the direction [[C, 0], [0, C]].
     n = t.shape[-1]
     (e, e_scale), (c, c_scale) = _scaled(z, e), _scaled(z, c)
     along = jnp.block([[c, zeros_like(c)], [zeros_like(c), c]])
@@ -175,18 +177,17 @@ def logm(A: ArrayLike) -> jax.Array:
     A: square matrices (..., n, n).
 
   Returns:
-    The logarithms (..., n, n), complex, with eigenvalues whose imaginary parts are in (-π, π]; that
-    of a real matrix without eigenvalues on the negative axis is real up to rounding. NaN where A is
-    singular, or holds NaN or Inf, or the logarithm's norm exceeds 2²⁰ after balancing; see
-    `checked`.
+    The logarithms (..., n, n), complex. The imaginary parts of their eigenvalues are in (-π, π]. A
+    real matrix without eigenvalues on the negative axis has a logarithm that is real up to
+    rounding. The result is NaN where A is singular, or holds NaN or Inf, or where the logarithm's
+    norm exceeds 2²⁰ after balancing; see `checked`.
 
   float16 and bfloat16 are computed in float32.
 
   Algorithm: the Schur form, balanced by powers of two, square roots and a Padé approximant; Higham,
-  Functions of matrices (2008), chapter 11. Derivatives: first and second ones, those of the
-  algorithm for block matrices (Higham and Relton, SIAM J. Matrix Anal. Appl. 35, 2014), right at
-  any spectrum where the logarithm has one: not on the negative axis. To ask for third ones is a
-  NotImplementedError.
+  Functions of matrices (2008), chapter 11. Derivatives: of first and second order, by the algorithm
+  for block matrices (Higham and Relton, SIAM J. Matrix Anal. Appl. 35, 2014). They are right at any
+  spectrum off the negative axis. Third derivatives raise NotImplementedError.
 
   Example:
     >>> import jax.numpy as jnp, linalg.scipy
@@ -202,7 +203,7 @@ def _fraction(a, t):
 
 
 def _exponent(t: Any) -> int | float:
-  """The exponent, an int if it is a whole number; an error that names it if it is no real one."""
+  """The exponent, an int if it is a whole number. Errors name one that is not real and finite."""
   if isinstance(t, int):
     return t
   if not hasattr(t, "__float__") or np.iscomplexobj(t):
@@ -222,13 +223,13 @@ def fractional_matrix_power(A: ArrayLike, t: float) -> jax.Array:
     t: any finite real number.
 
   Returns:
-    The powers (..., n, n), complex. Of a whole number t it is `linalg.matrix_power`, of the dtype
-    of A. Otherwise NaN where `logm` is NaN; see `checked`.
+    The powers (..., n, n), complex; NaN where `logm` is NaN, see `checked`. For a whole number t
+    they are those of `linalg.matrix_power`, in the dtype of A.
 
   float16 and bfloat16 are computed in float32.
 
-  Algorithm: of the balanced triangle T of `logm`, exp((t - k) log T) Tᵏ, k being the whole number
-  next to t. Derivatives: first and second ones, as for `logm`.
+  Algorithm: exp((t - k) log T) Tᵏ, where T is the balanced triangle of `logm`, and k the whole
+  number next to t. Derivatives: of first and second order, as for `logm`.
 
   Example:
     >>> import jax.numpy as jnp, linalg.scipy

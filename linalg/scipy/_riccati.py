@@ -1,8 +1,8 @@
 """Algebraic Riccati equations, by doubling of their pencils.
 
-A solution is found by an iteration without inverses and without derivatives. Steps of Newton's
-method make it as accurate as the equation lets it be. Its derivatives are those of the equation,
-which is written about the solution found: no derivative needs an inverse of R in discrete time.
+An iteration without inverses and without derivatives finds a solution. Steps of Newton's method
+make it as accurate as the equation allows. The derivatives are those of the equation, expanded
+about the solution: in discrete time they need no inverse of R.
 """
 
 from collections.abc import Callable
@@ -56,7 +56,7 @@ class _System(NamedTuple):
   s: jax.Array
 
   def scaled(self, states: jax.Array, inputs: jax.Array) -> "_System":
-    """The system of other units of states and inputs, and X in them: D X D."""
+    """The system in other units of states and inputs, which make X D X D."""
     d, u = states.astype(self.a.dtype), inputs.astype(self.a.dtype)
     row, col = d[..., :, None], d[..., None, :]
     return _System(
@@ -67,7 +67,7 @@ class _System(NamedTuple):
 def _units(system):
   """Powers of two for states and inputs that balance rows and columns of the extended pencil.
 
-  They are those that keep its structure, as SciPy's are. All are moved at once, half of the way.
+  They keep its structure, as SciPy's do. A sweep moves all of them at once, half of the way.
   """
   a, b, q, r, s = (jnp.abs(x) for x in system)
 
@@ -94,12 +94,12 @@ def _units(system):
 def _doubled(m, l):
   """M' and L' with the eigenvectors of M - z L and the 2ᵏth powers of its eigenvalues.
 
-  A step makes L⁻¹ M (L⁻¹ M) = (P L)⁻¹ (Q M) of an orthonormal (Q, P) that is orthogonal to the
+  A step squares: L⁻¹ M (L⁻¹ M) = (P L)⁻¹ (Q M) for an orthonormal (Q, P) that is orthogonal to the
   columns of [L; -M]. It needs no inverses: Bai, Demmel and Gu, Numer. Math. 76 (1997).
   """
   n = m.shape[-1]
-  # Eigenvalues that are closer to the circle than √eps are not told from those on it. Fixed, for a
-  # condition on the whole batch would be a collective.
+  # Eigenvalues closer to the circle than √eps are not told from those on it. The number of steps is
+  # fixed, because a condition on the whole batch would be a collective.
   steps = 4 + (jnp.finfo(m.dtype).nmant + 1) // 2
 
   def step(carry, _):
@@ -117,7 +117,7 @@ def _doubled(m, l):
 def _graph(m, l):
   """X such that [I; X] is the subspace of the eigenvalues of M - z L in the unit circle.
 
-  Their powers go to 0, and M' to what is 0 on it.
+  The powers of these eigenvalues go to 0, and so does M' on that subspace.
   """
   n = m.shape[-1] // 2
   m, _ = _doubled(m, l)
@@ -129,7 +129,7 @@ def _graph(m, l):
 def _without_inputs(m, l, inputs):
   """The pencil on states and costates, from rows orthogonal to the columns of the inputs.
 
-  R has no inverse here: van Dooren, SIAM J. Sci. Stat. Comput. 2 (1981).
+  It needs no inverse of R: van Dooren, SIAM J. Sci. Stat. Comput. 2 (1981).
   """
   beside = qr(inputs, mode="complete")[0][..., inputs.shape[-1]:]
   return product(beside, m, adjoint_a=True), product(beside, l, adjoint_a=True)
@@ -160,7 +160,7 @@ def _continuous_weight(system, x):
 
 
 def _continuous_product(system, x):
-  """What K is multiplied by, (R or more) K = this."""
+  """P of W K = P, where W is the weight."""
   return product(system.b, x, adjoint_a=True) + adjoint(system.s)
 
 
@@ -238,16 +238,19 @@ def _in_circle(w):
 
 
 class _Equation(NamedTuple):
-  """A Riccati equation. With a feedback K its residual is that of a Lyapunov equation of the closed
-  loop F and Q + Kᴴ R K - S K - Kᴴ Sᴴ."""
+  """A Riccati equation.
+
+  For a feedback K, its residual is that of a Lyapunov equation of the closed loop F and
+  Q + Kᴴ R K - S K - Kᴴ Sᴴ.
+  """
 
   start: Callable[..., Any]  # the system to nearly X
   weight: Callable[..., Any]  # (system, X) to W, and
   product: Callable[..., Any]  # to P, with W K = P
   residual: Callable[..., Any]  # (F, X) to the terms of X
-  loop: Callable[..., Any]  # (A, G, X) to F, without S, G being B R⁻¹ Bᴴ
-  linear: Callable[..., Any]  # (F, its Schur factors, C) to L⁻¹ C, L being the derivative by X
-  change: Callable[..., Any]  # (F, X, dA, dG, dQ) to that by the others
+  loop: Callable[..., Any]  # (A, G, X) to F for S = 0; G = B R⁻¹ Bᴴ
+  linear: Callable[..., Any]  # (F, its Schur factors, C) to L⁻¹ C; L is the derivative by X
+  change: Callable[..., Any]  # (F, X, dA, dG, dQ) to the derivative by A, G and Q
   stable: Callable[..., Any]  # eigenvalues of the closed loop to whether it is stable
 
 
@@ -278,7 +281,7 @@ _CONTINUOUS = _Equation(
 _DISCRETE = _Equation(
     _discrete_start, _discrete_weight, _discrete_product, _discrete_residual, _discrete_loop,
     _discrete_linear, _discrete_change, _in_circle)
-# X, given A, G and Q, and X with the Schur factors of the closed loop.
+# X of A, G and Q, given X and the Schur factors of the closed loop.
 _continuous_p = _operation("solve_continuous_are", _CONTINUOUS)
 _discrete_p = _operation("solve_discrete_are", _DISCRETE)
 
@@ -297,11 +300,12 @@ def _feedback(equation, system, x):
 
 
 def _refined(equation, system, start):
-  """X after steps of Newton's method that reduce the residual, its closed loop, and whether it is
-  settled: the last step left the loop as it was, or the residual is small.
+  """X after steps of Newton's method that reduce the residual, its closed loop, and whether it
+  is settled.
 
-  Kleinman, IEEE Trans. Automat. Control 13 (1968). A step that is large beside X is not taken: of
-  an ill-conditioned equation it may add more error than residual it removes.
+  X is settled if the last step hardly changed the loop, or if the residual is small. Kleinman, IEEE
+  Trans. Automat. Control 13 (1968). A step that is large beside X is not taken: if the equation is
+  ill-conditioned, it may add more error than residual it removes.
   """
   eps = jnp.finfo(start.dtype).eps
 
@@ -338,8 +342,8 @@ def _solve_system(equation, operation, system):
   x, loop, settled = _refined(equation, constants, symmetrized(equation.start(constants)))
   t, z = triangular_schur(loop)
   stable = jnp.all(equation.stable(diagonal_of(t)), axis=-1)
-  # About X and its K the equation is a regulator's of the closed loop, whose solution is 0. S there
-  # is 0 too, but its derivatives are not.
+  # Expanded about X and its K, the equation is that of a regulator of the closed loop, and its
+  # solution is 0. S is 0 too, but its derivatives are not.
   x, k = (jax.lax.stop_gradient(y) for y in (x, _feedback(equation, constants, x)))
   loop, residual = _about(equation, system, x, k)
   weight = equation.weight(system, x)
@@ -372,7 +376,7 @@ def _solve(name, equation, operation, **operands):
   matrices = dict(zip(given, arrays, strict=True))
   a, b, q, r = matrices["a"], matrices["b"], symmetrized(matrices["q"]), symmetrized(matrices["r"])
   s = matrices.get("s", zeros_like(b))
-  if "e" in matrices:  # from the right by E⁻¹, and from the left by E⁻ᴴ
+  if "e" in matrices:  # multiply by E⁻¹ from the right, by E⁻ᴴ from the left
     eh = adjoint(matrices["e"])
     a = adjoint(solve(eh, adjoint(a)))
     q = solve(eh, adjoint(solve(eh, q)))
@@ -397,18 +401,18 @@ def solve_continuous_are(
   Args:
     a: matrices (..., n, n).
     b: matrices (..., n, m).
-    q, r: Hermitian matrices (..., n, n) and (..., m, m); (Q + Qᴴ) / 2 and (R + Rᴴ) / 2 are meant. R
+    q, r: Hermitian matrices (..., n, n) and (..., m, m). (Q + Qᴴ) / 2 and (R + Rᴴ) / 2 are used. R
       must have an inverse here, but not in `solve_discrete_are`. The batches broadcast.
     e: matrices (..., n, n) that have inverses, the identity by default.
-    s: matrices (..., n, m), zero by default. With both the equation is
+    s: matrices (..., n, m), zero by default. The equation with E and S is
       Eᴴ X A + Aᴴ X E - (Eᴴ X B + S) R⁻¹ (Bᴴ X E + Sᴴ) + Q = 0.
-    balanced: not used: the extended pencil is always balanced.
+    balanced: not used, since the extended pencil is always balanced.
 
   Returns:
     The Hermitian X (..., n, n) for which all eigenvalues of A - B R⁻¹ Bᴴ X are to the left of the
-    imaginary axis, as those of a regulator. It is NaN where there is none, where rounding hides it,
-    or where a matrix holds NaN or Inf; see `checked`. Eigenvalues of the closed loop whose real
-    part is below √eps of their size count as on the axis.
+    imaginary axis. It is NaN where there is none, where rounding hides it, or where a matrix holds
+    NaN or Inf; see `checked`. Eigenvalues of the closed loop whose real part is below √eps of their
+    size count as on the axis.
 
   float16 and bfloat16 are solved in float32, and X rounded.
 
@@ -442,7 +446,7 @@ def solve_discrete_are(
   batched.
 
   Args:
-    a, b, q, r, e, s, balanced: as for `solve_continuous_are`. With E and S the equation is
+    a, b, q, r, e, s, balanced: as for `solve_continuous_are`. The equation with E and S is
       Aᴴ X A - Eᴴ X E - (Aᴴ X B + S) (R + Bᴴ X B)⁻¹ (Bᴴ X A + Sᴴ) + Q = 0.
 
   Returns:

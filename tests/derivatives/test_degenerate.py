@@ -44,12 +44,12 @@ def _assert_adjugate(gradient, a):
 @cases.each_double
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 6])
 def test_det_whose_last_pivot_is_zero(n, dtype, rng):
-  """det A A⁻¹ is 0 * inf where A is singular; the adjugate is finite."""
+  """det(A) A⁻¹ is 0 * inf where A is singular, but the adjugate is finite."""
   a = matrices.general(rng, (5,), n, n, dtype)
   a[0, :, -1] = 0
   a[1, -1] = 0
   if n > 1:
-    # Small integers: the elimination is exact.
+    # The integers are small, so that the elimination is exact.
     a[2] = np.triu(np.ones((n, n)))
     a[2, -1] = a[2, 0]
     a[3] = np.diag(np.arange(n)[::-1])[::-1]
@@ -71,7 +71,7 @@ def test_det_of_any_zero_pivot(n, dtype, rng):
 @cases.each_double
 @pytest.mark.parametrize("n", [2, 3, 5])
 def test_det_of_lower_rank(n, dtype, rng):
-  """At rank n - 2 the gradient is zero, also as an empty sum of products, at n = 2."""
+  """At rank n - 2 the gradient is zero, also for n = 2, where it is an empty sum of products."""
   a = np.zeros((2, n, n), dtype)
   a[1, :, : n - 2] = matrices.general(rng, (), n, n - 2, dtype)
   _assert_adjugate(_gradient_of_det(a), a)
@@ -104,7 +104,7 @@ def test_third_derivative_of_det(rng):
 
 @cases.each_double
 def test_det_of_numerical_rank(dtype, rng):
-  """Singular up to rounding: 1 / pivot is huge, but its product with the determinant is not."""
+  """Near a singular matrix 1 / pivot is huge, but its product with the determinant is not."""
   a = matrices.general(rng, (4,), 5, 5, dtype)
   a[:, :, 1] = a[:, :, 0] * 3 - a[:, :, 4] / 7
   gradient = _gradient_of_det(a)
@@ -129,7 +129,7 @@ def _hessian_of_det(a):
 @pytest.mark.parametrize("outer", [jax.jacfwd, jax.jacrev], ids=lambda outer: outer.__name__)
 @pytest.mark.parametrize("n", [2, 3, 4, 6])
 def test_second_derivative_of_det(n, outer, dtype, rng):
-  """Matrices of every rank; the rule divides by no singular value that is zero."""
+  """At every rank: the rule divides by no singular value that is zero."""
   holomorphic = np.iscomplexobj(dtype())
   hessian = quick_jit(jax.vmap(outer(
       jax.grad(linalg.det, holomorphic=holomorphic), holomorphic=holomorphic)))
@@ -144,7 +144,7 @@ def test_second_derivative_of_det(n, outer, dtype, rng):
 
 
 def test_second_derivative_of_det_out_of_range():
-  """The product of all entries except two is in range, but those of some of them are not."""
+  """The product of all entries except two is in range, but some partial products are not."""
   a = np.diag(np.array(10 * [1e4] + 20 * [1e-2] + [3, 0], np.float32))
   corner = np.zeros_like(a)
   corner[-1, -1] = 1
@@ -190,12 +190,12 @@ def test_spectral_sums_at_equal_eigenvalues(dtype, rng):
     scale = 1e-12 * np.abs(derivative).max()
     np.testing.assert_allclose(slope, expected, rtol=0, atol=100 * scale)
     np.testing.assert_allclose(gradient, derivative.conj(), rtol=0, atol=10 * scale)
-    # That of eigvalsh is NaN; that of eigh is finite, and not right.
+    # The curvature of eigvalsh is NaN. That of eigh is finite, but not right.
     np.testing.assert_array_equal(np.isfinite(curvature), function is not linalg.eigvalsh)
 
 
 def test_second_derivatives_of_eigenvalues(rng):
-  """Of a symmetric function: right, or NaN where eigenvalues are equal, in all modes."""
+  """For a symmetric function they are right, or NaN where eigenvalues are equal, in all modes."""
   a = np.stack([np.eye(3), np.diag([1.0, 2, 3]), np.diag([1.0, 1 + 1e-16, 3])])
   direction = matrices.hermitian(rng, (), 3, np.float64)
   inverse = np.linalg.inv(a)
@@ -214,7 +214,7 @@ def test_second_derivatives_of_eigenvalues(rng):
 
 @cases.each_double
 def test_projectors_at_equal_eigenvalues(dtype, rng):
-  """dP = Σ (P dA Q + Q dA P) / (λ_P - λ_Q) over the other eigenspaces Q; for the whole, dI = 0."""
+  """dP = Σ (P dA Q + Q dA P) / (λ_P - λ_Q) over the other eigenspaces Q, and dI = 0."""
   a = _degenerate(rng, dtype)
   direction = _hermitian(rng, a.shape[:1], dtype)
   values = np.concatenate([list(VALUES.values())] * 2)
@@ -254,8 +254,7 @@ def test_projectors_at_equal_eigenvalues(dtype, rng):
 
 @cases.each_double
 def test_nearly_equal_eigenvalues(dtype, rng):
-  """A gap that is resolved must be used: masking it would give a wrong derivative without an
-  error."""
+  """A resolved gap must be used: masking it would give a wrong derivative without an error."""
   gap = 1e-6
   u = matrices.unitary(rng, 3, dtype)
   a = (u * np.array([1, 1 + gap, 3])) @ u.conj().T
@@ -309,7 +308,7 @@ def _assert_derivatives(function, a, direction, expected, rng, tolerance):
 @pytest.mark.parametrize("full_matrices", [False, True], ids=["thin", "full"])
 @pytest.mark.parametrize("shape", SVD_SHAPES, ids=str)
 def test_polar_factor_at_equal_singular_values(shape, full_matrices, dtype, rng):
-  """The relative rotation of U and V is determined there; only the common one is not."""
+  """The relative rotation of U and V is determined there, but their common one is not."""
   k = min(shape)
   a = _with_values(rng, shape, dtype, SINGULAR_VALUES.values())
   direction = matrices.general(rng, a.shape[:1], *shape, dtype)
@@ -347,7 +346,7 @@ def test_subspaces_at_equal_singular_values(shape, dtype, rng):
 @cases.each_double
 @pytest.mark.parametrize("shape", SVD_SHAPES, ids=str)
 def test_sums_of_singular_values(shape, dtype, rng):
-  """The nuclear and other Schatten norms, at equal values, with the vectors and without."""
+  """Nuclear and other Schatten norms at equal values, with and without the vectors."""
   a = _with_values(rng, shape, dtype, SINGULAR_VALUES.values())
   direction = matrices.general(rng, a.shape[:1], *shape, dtype)
   sums = lambda s: (s + s**3).sum(-1)
@@ -360,8 +359,7 @@ def test_sums_of_singular_values(shape, dtype, rng):
 @cases.each_double
 @pytest.mark.parametrize("shape", SVD_SHAPES, ids=str)
 def test_svd_of_rank_deficient_matrices(shape, dtype, rng):
-  """At zero singular values derivatives are finite, and the space of the others has the right
-  ones."""
+  """Derivatives are finite at zero singular values, and right for the space of the others."""
   values = [np.array([3, 2, 0, 0.0]), np.zeros(4), np.array([1, 1, 0, 0.0])]
   a = _with_values(rng, shape, dtype, values)
   direction = matrices.general(rng, a.shape[:1], *shape, dtype)
@@ -431,7 +429,7 @@ def test_generalised_eigenvalues_that_are_equal(dtype, rng):
 
 @cases.each_double
 def test_tridiagonal_matrices_with_equal_eigenvalues(dtype):
-  """An off-diagonal element is zero, and changes."""
+  """The derivative by an off-diagonal element that is zero."""
   d, e = np.ones(3, dtype), np.zeros(2, dtype)
   cubes = lambda d, e: jnp.sum(linalg.eigh_tridiagonal(d, e)[0] ** 3)
   gradients = jax.grad(cubes, (0, 1))(d, e)
@@ -442,7 +440,7 @@ def test_tridiagonal_matrices_with_equal_eigenvalues(dtype):
 @cases.each_double
 @pytest.mark.parametrize("output", ["real", "complex"])
 def test_schur_form_with_equal_eigenvalues(output, dtype, rng):
-  """Traces of powers of T are those of A; nothing is divided by a gap between equal eigenvalues."""
+  """Traces of powers of T are those of A. No gap between equal eigenvalues is a divisor."""
   a = np.stack([np.eye(4), np.diag([1, 1, 2, 2]), np.kron(np.eye(2), [[1, 2], [-3, 1]])])
   a = a.astype(dtype)
   direction = matrices.general(rng, (3,), 4, 4, dtype)
@@ -465,7 +463,7 @@ TRIANGULAR = [(3, 3), (5, 3), (3, 5), (4, 1)]
 @pytest.mark.parametrize("shape", TRIANGULAR, ids=str)
 @pytest.mark.parametrize("mode", ["reduced", "complete"])
 def test_qr_of_an_upper_triangle(mode, shape, dtype, rng):
-  """Every reflector is the identity there: their complement's formula divides by zero."""
+  """Every reflector is the identity there, and the formula of their complement divides by zero."""
   a = np.triu(matrices.general(rng, (2,), *shape, dtype)) + 2 * np.eye(*shape)
   index = np.arange(min(shape))
   a[:, index, index] = a[:, index, index].real
@@ -499,7 +497,7 @@ def test_raw_qr_of_an_upper_triangle(dtype, rng):
 @pytest.mark.parametrize("batch", [(), (2,)], ids=str)
 @cases.each(cases.DIFFERENTIABLE_CASES)
 def test_empty(case, batch, rng):
-  """Matrices without elements have derivatives of their shapes: indices -1 and -2 do not exist."""
+  """Matrices without elements have derivatives of their shapes. Indices -1 and -2 do not exist."""
   operands = [np.asarray(x) for x in case.operands(rng, batch, 0, 0, np.float64)]
   function, moving = cases.of_inexact(lambda *x: case.invariant(case.results(*x)), operands)
   results, tangents = jax.jvp(function, moving, moving)

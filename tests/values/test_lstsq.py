@@ -22,7 +22,7 @@ def _of_rank(rng, rank, m, n, dtype):
 
 @pytest.mark.parametrize("system", SYSTEMS, ids=str)
 def test_against_numpy(system, dtype, rng):
-  """A batch of systems that are tall, wide and rank-deficient, against NumPy one by one."""
+  """Batches of tall, wide and rank-deficient systems, against NumPy one by one."""
   m, n, rank = system
   a = np.stack([_of_rank(rng, rank, m, n, dtype) for _ in range(3)])
   b = matrices.general(rng, (3,), m, 2, dtype)
@@ -51,7 +51,7 @@ def test_against_numpy(system, dtype, rng):
 @pytest.mark.one_dtype
 @pytest.mark.parametrize("low", [jnp.float16, jnp.bfloat16], ids=["float16", "bfloat16"])
 def test_default_cut_off_of_half_precision(low, rng):
-  """NumPy's, of the same numbers in float32: max(m, n) eps, and ten times that of `pinv`."""
+  """It is NumPy's in float32: max(m, n) eps, and ten times that for `pinv`."""
   for n in (5, 65):
     spectrum = np.geomspace(1, 0.01, n)
     a = jnp.asarray(matrices.with_singular_values(rng, spectrum, n, n, np.dtype(np.float64)), low)
@@ -73,7 +73,7 @@ def test_default_cut_off_of_half_precision(low, rng):
 @cases.each_double
 @pytest.mark.parametrize("system", SYSTEMS, ids=str)
 def test_derivatives_at_constant_rank(system, dtype, rng):
-  """Of matrices that are made of factors, so that their rank stays: to second order."""
+  """To second order. The matrices are products, so that their rank stays."""
   m, n, rank = system
   left = matrices.general(rng, (), m, rank, dtype)
   right = matrices.general(rng, (), rank, n, dtype)
@@ -88,7 +88,7 @@ def test_derivatives_at_constant_rank(system, dtype, rng):
 
 @pytest.mark.parametrize("shape", [(3, 3), (5, 3), (3, 5)], ids=str)
 def test_derivatives_at_equal_singular_values(shape, rng):
-  """Stock differentiates an SVD, and gives NaN at the identity."""
+  """Stock JAX differentiates an SVD, which gives NaN at the identity."""
   a = 2.0 * np.eye(*shape)
   b = rng.standard_normal((shape[0], 2))
   derivatives.check(
@@ -96,7 +96,7 @@ def test_derivatives_at_equal_singular_values(shape, rng):
 
 
 def test_batches_of_vectors(rng):
-  """(..., m) beside (..., m, n) is a batch of vectors; matrices broadcast."""
+  """For A (..., m, n), a b (..., m) is a batch of vectors. Batches of matrices broadcast."""
   a, b = rng.standard_normal((7, 5, 3)), rng.standard_normal((7, 5))
   x, residuals, ranks, s = linalg.lstsq(a, b)
   assert [y.shape for y in (x, residuals, ranks, s)] == [(7, 3), (7, 1), (7,), (7, 3)]
@@ -109,7 +109,7 @@ def test_batches_of_vectors(rng):
 
 
 def test_numpy_residuals(rng):
-  """As NumPy's: none if a matrix has a rank below n, or is not tall."""
+  """The residuals are empty, as NumPy's are, if the rank is below n or the matrix is not tall."""
   a, b = rng.standard_normal((5, 3)), rng.standard_normal((5, 2))
   assert linalg.lstsq(a, b, numpy_resid=True)[1].shape == (2,)
   assert linalg.lstsq(a[:3], b[:3], numpy_resid=True)[1].shape == (0,)
@@ -117,7 +117,7 @@ def test_numpy_residuals(rng):
 
 
 def test_one_matrix_that_is_not_finite(rng):
-  """NaN for that system alone; stock's and LAPACK's SVD may never return."""
+  """Only that system has NaN. The SVD of stock JAX and of LAPACK may never return."""
   a, b = rng.standard_normal((4, 5, 3)), rng.standard_normal((4, 5, 2))
   clean = linalg.lstsq(a, b)[0], linalg.pinv(a)
   a[2, 1, 1] = np.inf

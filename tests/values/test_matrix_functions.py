@@ -1,5 +1,4 @@
-"""Functions of matrices at degenerate spectra, in batches whose matrices differ, and where they
-fail."""
+"""Functions of matrices at degenerate spectra, in mixed batches, and where they fail."""
 
 import re
 
@@ -22,7 +21,7 @@ SPECTRA = ([1.0, 2, 3, 4], [1.0, 1, 2, 2], [1.0, 1, 1, 1], [1, 1 + 1e-9, 1 + 1e-
 
 @cases.each_double
 def test_funm_hermitian(dtype, rng):
-  """Exact to second order at distinct, nearly equal and equal eigenvalues."""
+  """Derivatives to second order are right at distinct, nearly equal and equal eigenvalues."""
   derivatives.check_at_each(
       lambda a: (linalg.funm_hermitian(a, jnp.exp), linalg.inverse_pth_root(a, 4)),
       [(matrices.with_eigenvalues(rng, np.array(spectrum), dtype),) for spectrum in SPECTRA], rng,
@@ -30,14 +29,14 @@ def test_funm_hermitian(dtype, rng):
 
 
 def test_funm_hermitian_complex_function(rng):
-  """A real matrix, a complex function: exp(iA) is unitary."""
+  """A complex function of a real matrix, exp(iA)."""
   a = matrices.hermitian(rng, (3,), 5, np.float64)
   u = linalg.funm_hermitian(a, lambda w: jax.lax.complex(jnp.cos(w), jnp.sin(w)))
   np.testing.assert_allclose(u, linalg.expm(1j * a), atol=1e-13)
 
 
 def test_inverse_pth_root_with_ridge(rng):
-  """Semidefinite matrices have a root once the diagonal is raised; without it, NaN."""
+  """Semidefinite matrices have a root once the diagonal is raised, and otherwise NaN."""
   a = matrices.with_eigenvalues(rng, np.array([0.0, 0, 1, 2]), np.float64) - 1e-12 * np.eye(4)
   root = linalg.inverse_pth_root(a, 2, ridge_epsilon=1e-2)
   np.testing.assert_allclose(root @ root @ (a + 0.02 * np.eye(4)), np.eye(4), atol=1e-9)
@@ -47,7 +46,7 @@ def test_inverse_pth_root_with_ridge(rng):
 @cases.each_double
 @pytest.mark.parametrize("shape", [(3, 3), (5, 3), (3, 5)], ids=str)
 def test_polar_at_equal_singular_values(shape, dtype, rng):
-  """On both sides."""
+  """The polar factors on both sides, and their derivatives."""
   sides = ("right", "left")
   function = lambda a: [linalg.polar(a, side) for side in sides]
   a = matrices.with_singular_values(rng, np.array([2.0, 2, 1]), *shape, dtype)
@@ -76,7 +75,7 @@ def test_expm(dtype, rng):
 
 
 def _exponential_and_derivative(a, e):
-  """In 100 digits, by the exponential of [[A, E], [0, A]]."""
+  """Both to 100 digits, from the exponential of [[A, E], [0, A]]."""
   n = len(a)
   with mpmath.workdps(100):
     result = mpmath.expm(mpmath.matrix(np.block([[a, e], [np.zeros_like(a), a]])), method="taylor")
@@ -85,8 +84,10 @@ def _exponential_and_derivative(a, e):
 
 
 def test_expm_of_matrices_with_smaller_powers(rng):
-  """To rounding where the powers are far smaller than those of the norm, and of nilpotent and
-  triangular ones; a derivative too; each to the bits that it has alone."""
+  """Values and derivatives where powers of A are far smaller than those of its norm.
+
+  Among the matrices are nilpotent and triangular ones. Each result has the bits that it has alone.
+  """
   nilpotent = 1e3 * np.triu(rng.standard_normal((4, 4)), 1)
   a = np.stack([
       *(np.array([[-0.05, -b, -c, d], [d, 0, 0, 0], [0, d, 0, 0], [0, 0, 0, 0]])
@@ -111,13 +112,13 @@ def test_expm_of_matrices_with_smaller_powers(rng):
 
 @pytest.mark.parametrize("batch, conditions", [((), 1), ((1,), 1), ((2,), 0)], ids=str)
 def test_one_matrix_is_squared_no_more_than_it_needs(batch, conditions):
-  """Where devices that share a batch would have to ask each other, all are squared alike."""
+  """A single matrix has a condition. A batch has none: over devices it would be a collective."""
   program = str(jax.make_jaxpr(linalg.expm)(jnp.zeros((*batch, 3, 3))))
   assert len(re.findall(r"\bcond\[", program)) == conditions
 
 
 def test_expm_out_of_range():
-  """NaN where the scaling would exceed `max_squarings`, for that matrix alone."""
+  """Only a matrix whose scaling would exceed `max_squarings` has NaN."""
   diagonal = np.array([-1e6, -3e5, 0.0, np.nan])
   a = diagonal[:, None, None] * np.eye(2)
   result, squared = map(np.asarray, quick_jit(lambda a: (
@@ -143,7 +144,7 @@ def test_sqrtm(dtype, rng):
 
 @cases.each_double
 def test_cholesky_update_and_downdate(dtype, rng):
-  """Back and forth, of ill-conditioned matrices too; a downdate that is indefinite says where."""
+  """Updates and downdates, also of ill-conditioned factors. `info` says where one fails."""
 
   @quick_jit
   def update_and_back(factor, w, inside):
@@ -170,8 +171,10 @@ def test_cholesky_update_and_downdate(dtype, rng):
 @cases.each_double
 @pytest.mark.parametrize("downdate", [False, True])
 def test_derivative_of_an_ill_conditioned_cholesky_update(downdate, dtype, rng):
-  """An update is homogeneous: along its operands its derivative is itself. Catches a rule that
-  forms A, and loses what is small in R."""
+  """An update is homogeneous, so its derivative along its operands is the update itself.
+
+  A rule that forms A would lose the small entries of R.
+  """
   eigenvalues = matrices.spectrum(rng, "geometric", 8, 1e10)
   r = np.linalg.cholesky(matrices.with_eigenvalues(rng, eigenvalues, dtype)).conj().T
   p = matrices.general(rng, (), 8, 1, dtype)[:, 0]
@@ -184,8 +187,10 @@ def test_derivative_of_an_ill_conditioned_cholesky_update(downdate, dtype, rng):
 @pytest.mark.all_dtypes
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64, np.complex128])
 def test_derivative_of_a_cholesky_update_by_a_large_vector(dtype, rng):
-  """R' is h = |(r, w)| for n = 1: dh / dr = r / h and dh / dw = w / h keep all digits, where |w| is
-  any multiple of |R|. Row by row R'ᴴ R' = Rᴴ R + w wᴴ keeps them for n = 3."""
+  """Derivatives keep all digits, whatever multiple of |R| |w| is.
+
+  For n = 1, R' is h = |(r, w)|, with dh / dr = r / h and dh / dw = w / h.
+  """
   small = np.array([1, 1, 1, 1e-10]).astype(dtype)
   large = np.array([10, 1e3, 1e5, 1e10]).astype(dtype)
 
@@ -200,12 +205,12 @@ def test_derivative_of_a_cholesky_update_by_a_large_vector(dtype, rng):
   tolerance = 4 * np.finfo(dtype).eps
   for found, x in zip(grads, (small, large), strict=True):
     np.testing.assert_allclose(np.asarray(found).ravel().real, x.real / h, rtol=tolerance)
-  # Homogeneous in both operands: with dR = R and dw = w the derivative is R' itself, of each row.
+  # R' is homogeneous in both operands: for dR = R and dw = w the derivative is R' itself.
   r = np.triu(matrices.general(rng, (), 3, 3, dtype)) + 2 * np.eye(3, dtype=dtype)
   w = 1e4 * matrices.general(rng, (), 3, 1, dtype)[:, 0]
   factor, slope = map(np.asarray, slopes(r, w, r, w))
   np.testing.assert_allclose(slope, factor, rtol=100 * tolerance)
-  # dR along R alone: rows after the first are of R's size, and lose no digits to |w|.
+  # Along R alone, rows after the first are of R's size, and lose no digits to |w|.
   along = np.asarray(slopes(r, w, r, 0 * w)[1])
   wide = np.complex128 if np.iscomplexobj(r) else np.float64
   exact = np.asarray(slopes(r.astype(wide), w.astype(wide), r.astype(wide), 0 * w.astype(wide))[1])
@@ -217,7 +222,7 @@ def test_derivative_of_a_cholesky_update_by_a_large_vector(dtype, rng):
     ([[1, 3e38], [0, 1]], [1, -3e38]), ([[1, 1], [0, 1]], [0, np.inf]),
     ([[np.inf, 1], [0, 1]], [1, 0.1])], ids=str)
 def test_cholesky_update_out_of_range(r, w):
-  """NaN comes with info, of one dtype as of the other."""
+  """A factor that is NaN has a nonzero `info`."""
   for dtype in (np.float32, np.complex64):
     for batch in (1, 16):
       factor, info = map(np.asarray, linalg.cholesky_update_ex(
@@ -228,7 +233,7 @@ def test_cholesky_update_out_of_range(r, w):
 @pytest.mark.cpu
 @pytest.mark.parametrize("n", [3, 60])
 def test_cholesky_update_of_a_singular_factor(n, rng):
-  """JAX's factor, whose diagonal may be 0 or negative; rows remain where w has no part."""
+  """The factor is JAX's. Its diagonal may be 0 or negative, and rows that w leaves out stay."""
   r = np.triu(rng.standard_normal((20, n, n)))
   r[:, 1, 1] = 0
   w = rng.standard_normal((20, n))
@@ -246,7 +251,7 @@ def test_cholesky_update_of_a_singular_factor(n, rng):
 @cases.each_double
 @pytest.mark.parametrize("lower", [False, True])
 def test_solve_reads_one_triangle(lower, dtype, rng):
-  """assume_a='pos', 'her' and 'sym': the other triangle may hold NaN."""
+  """For assume_a='pos', 'her' and 'sym', the other triangle may hold NaN."""
   a = matrices.positive_definite(rng, (2,), 4, dtype)
   b = matrices.general(rng, (2,), 4, 3, dtype)
   read = np.tril(np.ones((4, 4), bool)) if lower else np.triu(np.ones((4, 4), bool))
@@ -261,7 +266,7 @@ def test_solve_reads_one_triangle(lower, dtype, rng):
 
 
 def test_block_diag():
-  """Batches broadcast; vectors are rows; nothing is an empty row."""
+  """Batches broadcast, vectors are rows, and no operand gives an empty row."""
   a, b = np.ones((3, 1, 2, 2)), np.full((4, 1, 3), 2.0)
   result = linalg.block_diag(a, b, np.arange(2.0))
   assert result.shape == (3, 4, 4, 7)
@@ -271,7 +276,7 @@ def test_block_diag():
 
 
 def test_third_derivative_of_funm_hermitian():
-  """An error, not the 0 of what is taken for constant."""
+  """It is an error, not the 0 of an operand that is taken for constant."""
   third = jax.grad(jax.grad(jax.grad(
       lambda x: linalg.funm_hermitian(x * jnp.eye(2), lambda w: w**5)[0, 0])))
   with pytest.raises(NotImplementedError, match="third"):
@@ -280,8 +285,11 @@ def test_third_derivative_of_funm_hermitian():
 
 @pytest.mark.extended
 def test_parameters_of_a_function(rng):
-  """Derivatives by them, by A and by both, at equal eigenvalues, are those that there are where the
-  parameters stand in the matrix; one is for all matrices, one for each."""
+  """Derivatives by A, by the parameters and by both, at equal eigenvalues.
+
+  They equal those of another form, in which the parameters change the matrix. One parameter is
+  shared by all matrices, and one has a value for each.
+  """
   q = np.linalg.qr(rng.normal(size=(3, 4, 4)))[0]
   a = (q * np.array([1.0, 1.0, 2.0, 3.0])) @ q.mT
   c = rng.normal(size=a.shape)
@@ -291,7 +299,7 @@ def test_parameters_of_a_function(rng):
   inside = lambda a, mu, t: linalg.funm_hermitian(
       (a - jnp.expand_dims(mu, (-1, -2)) * np.eye(4)[None]) / t, lambda x: jax.nn.sigmoid(-x))
 
-  # The derivatives, and theirs in a direction that changes all operands.
+  # The value, and the derivative of the gradient in a direction that changes all operands.
   def both_orders(f):
     loss = lambda *operands: jnp.sum(c * jnp.sin(f(*operands)))
     return f(a, mu, t), jax.jvp(jax.grad(loss, (0, 1, 2)), (a, mu, t), (c, mu[::-1], 0.3))
@@ -305,7 +313,7 @@ def test_parameters_of_a_function(rng):
 
 
 def test_parameters_in_other_forms():
-  """One alone is no sequence, whatever its shape; complex ones are refused."""
+  """A single parameter need not be in a sequence, whatever its shape. Complex ones are refused."""
   a = np.stack([np.diag([1.0, 2.0])] * 3)
   result = linalg.funm_hermitian(a, lambda w, mu: w * mu, args=np.arange(3.0))
   np.testing.assert_allclose(result, a * np.arange(3.0)[:, None, None], atol=1e-15)
@@ -318,7 +326,7 @@ def test_parameters_in_other_forms():
 
 
 def test_functions_of_traced_values_are_refused():
-  """The error says where a parameter goes; there it has its derivative."""
+  """The error says to pass the value in `args`, where it has its derivative."""
   a = np.diag([1.0, 1.0, 2.0])
   through_f = lambda mu: jnp.trace(linalg.funm_hermitian(a, lambda x: jnp.exp(x - mu)))
   for function, mu in (
@@ -332,15 +340,17 @@ def test_functions_of_traced_values_are_refused():
 
 @pytest.mark.parametrize("dtype", [np.float32, np.complex64], ids=lambda dtype: dtype.__name__)
 def test_a_function_that_knows_its_dtype(dtype):
-  """Catches `f` called with numbers of another precision, which strict promotion refuses."""
+  """`f` is called with numbers of the matrix's precision: strict promotion refuses others."""
   double = linalg.funm_hermitian(jnp.eye(2, dtype=dtype), lambda x: np.float32(2) * x)
   np.testing.assert_array_equal(double, 2 * np.eye(2, dtype=dtype))
 
 
 @cases.each_double
 def test_ormqr(dtype, rng):
-  """On both sides, of fewer reflectors than columns and of none, with broadcasting, one per lane
-  and in tiles, by how many columns there are too; a triangle and the heads are not read."""
+  """Both sides, few or no reflectors, broadcasting, and the kernels for lanes and for tiles.
+
+  The upper triangle with the diagonal is not read.
+  """
   shapes = [(7, 4, 4), (5, 5, 5), (4, 6, 4), (6, 3, 2), (3, 2, 0), (1, 1, 1), (200, 150, 150)]
   for m, n, k, cols in (*((*shape, shape[0] // 4 + 2) for shape in shapes),
                         (70, 60, 37, 8), (70, 60, 37, 9)):
@@ -362,8 +372,10 @@ def test_ormqr(dtype, rng):
 
 @cases.each_double
 def test_determinants_of_factors(dtype, rng):
-  """Of this package's factors, of either triangle, and of SciPy's, with their derivatives; also of
-  determinants that are out of range, of singular matrices, and of what failed, alone."""
+  """Factors of this package, of either triangle, and of SciPy, with derivatives.
+
+  The batch has a determinant that is out of range, and a matrix without a Cholesky factor.
+  """
   a = matrices.positive_definite(rng, (5,), 5, dtype)
   a[1] *= -1
   a[2] *= 1e-100
@@ -389,8 +401,7 @@ def test_determinants_of_factors(dtype, rng):
 
 
 def test_determinants_of_degenerate_factors(rng):
-  """The phase and its derivatives, the sign of the exchanges, zeros, NaN, and one operand without
-  a batch."""
+  """Phases, their derivatives, signs of row exchanges, zeros, NaN, and an unbatched operand."""
   a = matrices.general(rng, (6,), 4, 4, np.complex128)
   a[1, :, 2] = 0
   a[2, 0, 0] = np.nan
@@ -402,13 +413,13 @@ def test_determinants_of_degenerate_factors(rng):
   one = linalg.lu_slogdet((np.eye(4), pivots))
   assert one.logabsdet.shape == one.sign.shape == (6,)
   assert set(np.asarray(one.sign)) == {-1, 1}
-  assert linalg.lu_slogdet((np.eye(3), np.array([7, -1, 2]))).sign == 1  # which exchange nothing
+  assert linalg.lu_slogdet((np.eye(3), np.array([7, -1, 2]))).sign == 1  # no row is exchanged
   np.testing.assert_array_equal(linalg.cho_logdet((np.diag([1.0, 0]), True)), -np.inf)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.complex64], ids=lambda dtype: dtype.__name__)
 def test_determinants_of_factors_with_subnormal_pivots(dtype):
-  """XLA's own comparisons and logarithms take them for zero; and magnitudes out of range."""
+  """XLA's comparisons and logarithms take subnormal pivots for zero. One product overflows."""
   phase = dtype(1 if dtype is np.float32 else 1 + 1j)
   for diagonal in ([1e-40, 1e30, 1e20], [3e38, 2e-3, 1]):
     a = phase * np.diag(diagonal).astype(dtype)

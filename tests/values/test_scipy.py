@@ -1,4 +1,4 @@
-"""What linalg.scipy adds to jax.scipy.linalg, at degenerate points and where it fails."""
+"""The additions of linalg.scipy to jax.scipy.linalg, at degenerate points and where they fail."""
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +25,7 @@ def _projector(q):
 
 @cases.each_double
 def test_pinvh(dtype, rng):
-  """Semidefinite matrices of several ranks in one batch; the cut-offs; one triangle is read."""
+  """A batch of semidefinite matrices of several ranks, the cut-offs, and which triangle is read."""
   a = np.stack([matrices.with_eigenvalues(rng, np.array(w), dtype) for w in (
       [0.0, 0, 1, 2], [1.0, 1, 1, 1], [-1.0, 1e-17, 1, 3], [1e-3, 1, 2, 2])])
   inverse, ranks = linalg.scipy.pinvh(a, return_rank=True)
@@ -42,7 +42,7 @@ def test_pinvh(dtype, rng):
 
 @cases.each_double
 def test_spaces(dtype, rng):
-  """Bases of SciPy's spaces, of any shape, also without entries."""
+  """The bases span SciPy's spaces, for any shape, also for matrices without entries."""
   for m, n, rank in ((5, 4, 2), (4, 5, 4), (3, 3, 0)):
     a = np.stack([_of_rank(rng, rank, m, n, dtype) for _ in range(2)])
     q, z = linalg.scipy.orth(a), linalg.scipy.null_space(a)
@@ -60,7 +60,7 @@ def test_spaces(dtype, rng):
 
 
 def test_size_of_spaces(rng):
-  """Zeros after the basis, also of batches of several ranks; without a size, errors that say so."""
+  """Zeros follow the basis, also in a batch of several ranks. Without a size, the error says so."""
   a = np.stack([_of_rank(rng, rank, 4, 5, np.float64) for rank in (1, 2, 3)])
   a[1, 0, 0] = np.nan
   q, z = map(np.asarray, jax.jit(lambda a: (
@@ -72,7 +72,7 @@ def test_size_of_spaces(rng):
     np.testing.assert_allclose(
         z[i].T @ z[i], np.diag(np.arange(6) < 5 - rank).astype(float), atol=1e-13)
     np.testing.assert_allclose(a[i] @ z[i], 0, atol=1e-13)
-  assert linalg.scipy.orth(a[1:]).shape == (2, 4, 3)  # of NaN there is no rank
+  assert linalg.scipy.orth(a[1:]).shape == (2, 4, 3)  # a matrix with NaN has no rank
   for function in (linalg.scipy.orth, linalg.scipy.null_space):
     with pytest.raises(ValueError, match=r"ranks, \[1, 3\].*`size`"):
       function(a)
@@ -83,7 +83,7 @@ def test_size_of_spaces(rng):
 
 @cases.each_double
 def test_derivatives_of_spaces(dtype, rng):
-  """Of functions of the space: at constant rank, and at equal singular values."""
+  """Functions of the space, at constant rank and at equal singular values."""
   def spaces(x, y):
     a = x @ y
     return tuple(map(_projector, (
@@ -98,7 +98,7 @@ def test_derivatives_of_spaces(dtype, rng):
 
 
 def test_logarithms_and_powers(rng):
-  """A batch of different kinds, against SciPy; a whole power stays in the dtype of the matrix."""
+  """A batch of different kinds against SciPy. A whole power keeps the dtype of the matrix."""
   a = np.stack([
       matrices.general(rng, (), 4, 4, np.float64), np.eye(4), 1e6 * np.eye(4) + np.eye(4, k=1),
       np.diag([1e-9, 1, 1e9, 2]) + 0.1 * np.eye(4, k=2), -np.eye(4),
@@ -124,7 +124,7 @@ def test_logarithms_and_powers(rng):
 
 @cases.each_dtype(np.float64, np.float32)
 def test_logarithms_and_powers_of_small_jordan_blocks(dtype):
-  """To rounding, at eigenvalues from tiny to large ones, for two blocks in one matrix as well."""
+  """Exact to rounding for tiny to large eigenvalues, and for two blocks in one matrix."""
   x = np.array(
       [1e-2, 1e-4, 1e-8, 1e-30, 1e-200, 1e200] if dtype == np.float64 else [1e-2, 1e-8, 1e-30])
   x = x.astype(dtype)
@@ -144,7 +144,7 @@ def test_logarithms_and_powers_of_small_jordan_blocks(dtype):
 
 
 def test_exponents():
-  """What is no finite real number is an error of the caller's, which names the exponent."""
+  """An exponent that is not a finite real number is an error that names the exponent."""
   a = 4 * np.eye(2)
   power = linalg.scipy.fractional_matrix_power
   for t in (np.inf, -np.inf, np.nan, np.float32(np.inf)):
@@ -163,7 +163,7 @@ def test_exponents():
 @pytest.mark.extended
 @cases.each_double
 def test_derivatives_of_logarithms(dtype, rng):
-  """At equal eigenvalues, at a defective matrix and at the identity; the third is refused."""
+  """At a defective matrix and at the identity. The third derivative is refused."""
   points = [(x.astype(dtype),) for x in (2 * np.eye(2) + np.eye(2, k=1), np.eye(2))]
   derivatives.check_at_each(linalg.scipy.logm, points, rng, tolerance=1e-7)
   third = jax.grad(jax.grad(jax.grad(lambda x: linalg.scipy.logm(x * jnp.eye(1)).real[0, 0])))
@@ -171,7 +171,7 @@ def test_derivatives_of_logarithms(dtype, rng):
     third(1.0)
 
 
-# A function, and the same of a matrix in another way.
+# Functions of numbers, and another way to compute them for a matrix.
 FUNCTIONS = {
     "exp": (jnp.exp, scipy.linalg.expm), "log": (jnp.log, scipy.linalg.logm),
     "inverse": (lambda x: 1 / x, np.linalg.inv), "cube": (lambda x: x**3, lambda a: a @ a @ a),
@@ -188,7 +188,7 @@ def _with_jordan_blocks(rng, *blocks):
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions(name, rng):
-  """Of separate, equal, nearly equal and scattered eigenvalues, with and without Jordan blocks."""
+  """Separate, equal, nearly equal and scattered eigenvalues, with and without Jordan blocks."""
   f, expected = FUNCTIONS[name]
   near = 2 + np.array([0, 1e-12, 1e-8, 1e-4, 1e-2])
   a = np.stack([
@@ -206,8 +206,10 @@ def test_functions(name, rng):
 
 
 def test_functions_that_are_not_analytic(rng):
-  """Any function of separate eigenvalues, and of equal ones without a Jordan block; with one it is
-  NaN of that matrix alone, and the estimate of the error tells. Of NumPy's too."""
+  """They work at separate eigenvalues, and at equal ones without a Jordan block. NumPy's do too.
+
+  A matrix with a Jordan block has NaN, for itself alone, and an infinite estimate of the error.
+  """
   x = matrices.well_conditioned(rng, (), 4, np.float64)
   inverse, signs = np.linalg.inv(x), np.array([1.0, -1, 1, -1])
   a = np.stack([x * values @ inverse for values in (signs * [1, 2, 3, 4], signs)])
@@ -228,7 +230,7 @@ def test_functions_that_are_not_analytic(rng):
 
 
 def test_estimated_errors(rng):
-  """Within some powers of ten of the errors, which grow with chains of close eigenvalues."""
+  """Within some powers of ten they are the errors, which grow with chains of close eigenvalues."""
   full = np.triu(matrices.general(rng, (), 24, 24, np.float64), 1)
   a = np.stack([
       scale * (np.diag(w) + off) for scale in (1, 1e-150) for w, off in (
@@ -246,7 +248,7 @@ def test_estimated_errors(rng):
 
 
 def test_many_equal_eigenvalues(rng):
-  """More than there are points on a circle."""
+  """There are more eigenvalues than points on a circle."""
   a = np.stack([2 * np.eye(40) + np.triu(matrices.general(rng, (), 40, 40, np.float64), 1) / 4,
                 2 * np.eye(40)])
   found, expected = (
@@ -260,7 +262,7 @@ def test_many_equal_eigenvalues(rng):
 @pytest.mark.parametrize(("dtype", "scale", "tolerance"), [
     (np.float32, 1e-4, 1e-5), (np.float64, 1e-8, 1e-13), (np.float64, 1e-20, 1e-13)])
 def test_derivatives_of_small_matrices(dtype, scale, tolerance):
-  """Of a function that varies on a larger scale than they have."""
+  """The function varies on a larger scale than the matrices have."""
   a = scale * np.array([[2, 1], [0, 2]], dtype)
   e = np.array([[0.3, 1], [0.5, -0.2]], dtype)
 
@@ -289,7 +291,7 @@ def test_functions_of_small_and_large_matrices(scale):
 @pytest.mark.extended
 @cases.each_double
 def test_derivatives_of_functions(dtype, rng):
-  """At equal eigenvalues, at a defective matrix and at the identity; and the third one."""
+  """At defective matrices, at the identity and at a general matrix; also the third derivative."""
   points = [(x.astype(dtype),) for x in (
       2 * np.eye(3) + np.eye(3, k=1), np.eye(3), np.diag([1, 1, 3]) + np.eye(3, k=2),
       3 * np.eye(3) + matrices.general(rng, (), 3, 3, np.float64) / 2)]
@@ -303,7 +305,7 @@ def test_derivatives_of_functions(dtype, rng):
 
 @pytest.mark.extended
 def test_numbers_that_a_function_refers_to(rng):
-  """By them and by the matrix, in any order and mode; mapped, and in a nest of functions."""
+  """Derivatives by the numbers and by the matrix, in any order and mode, and under `vmap`."""
   a = np.array([[2.0, 1], [0, 2]])  # f(A) = [[f(2), f'(2)], [0, f(2)]]
   weights = np.array([0.5, 2.0])
 
@@ -312,7 +314,7 @@ def test_numbers_that_a_function_refers_to(rng):
     return linalg.scipy.funm(a, lambda x: c0 * x**q + c1 * jnp.exp(c0 * x)).real[0, 1]
 
   def expected(a, p, c):
-    # Of a triangle with one eigenvalue, in x = a₀₀ = a₁₁.
+    # The corner for a triangle with one eigenvalue, x = a₀₀ = a₁₁.
     x = (a[0, 0] + a[1, 1]) / 2
     return a[0, 1] * (c[0] * p * x ** (p - 1) + c[1] * c[0] * jnp.exp(c[0] * x))
 
@@ -335,8 +337,8 @@ def test_numbers_that_a_function_refers_to(rng):
     np.testing.assert_allclose(mapped, [f(a, p, weights) for p in powers], rtol=1e-13)
 
 
-# What a function refers to, and its derivatives at [[2, 1], [0, 2]], of which f'(2) stands in the
-# corner.
+# A function, the numbers it refers to, and the derivatives by them of the corner of f(A) for
+# A = [[2, 1], [0, 2]]. The corner is f'(2).
 REFERENCES = {
     "cancelling powers": (lambda x, p: x ** (p[0] - p[1]), np.ones(2), [0.5, -0.5]),
     "cancelling roots": (
@@ -367,7 +369,7 @@ def test_gradients_by_what_a_function_refers_to(name):
 
 @KINDS
 def test_what_a_function_refers_to_beside_sharded_matrices(kind, rng):
-  """An array, and a number that is traced: nothing moves, but for the sum of the number's slope."""
+  """An array and a traced number. Only the slope of the number needs a collective, for its sum."""
   mesh = make_mesh(kind=kind)
   a = matrices.general(rng, (16,), 3, 3, np.float64)
   (placed,) = place((a,), mesh, "x")
@@ -381,7 +383,7 @@ def test_what_a_function_refers_to_beside_sharded_matrices(kind, rng):
 
 
 def test_functions_under_shard_map(rng):
-  """With loops, and numbers of a shard's own."""
+  """The function has a loop, and each shard has its own number."""
   a = matrices.general(rng, (16,), 3, 3, np.float64)
   numbers = np.arange(8.0)
 
@@ -406,7 +408,7 @@ def test_functions_that_change():
 
 @pytest.mark.extended
 def test_equations_without_a_unique_solution(rng):
-  """NaN for the matrix whose eigenvalues meet, alone; `checked` says which."""
+  """Only the matrix whose eigenvalues meet has NaN, and `checked` names it."""
   a = matrices.general(rng, (3,), 4, 4, np.float64) / 8
   c = matrices.general(rng, (3,), 4, 4, np.float64)
   continuous, discrete, both = (np.array(a) for _ in range(3))
@@ -440,7 +442,7 @@ def test_derivatives_of_equations_at_defective_matrices(dtype, rng):
 
 @cases.each_double
 def test_toeplitz(dtype, rng):
-  """Vectors, Hermitian matrices of a column, batches that broadcast, and matrices not square."""
+  """Vectors, Hermitian matrices from a column, batches that broadcast, and rectangular matrices."""
   def random(*shape):
     return matrices.general(rng, shape[:-1], 1, shape[-1], dtype)[..., 0, :]
 
@@ -469,7 +471,7 @@ def test_toeplitz(dtype, rng):
 
 
 def test_singular_toeplitz(rng):
-  """A leading minor of 0: NaN for that matrix alone, as `checked` says; and wrong shapes."""
+  """Only a matrix with a leading minor of 0 has NaN; `checked` names it. Wrong shapes fail."""
   c = rng.standard_normal((4, 3)) + [4, 0, 0]
   r = rng.standard_normal((4, 3))
   b = rng.standard_normal((4, 3, 1))
@@ -496,20 +498,20 @@ def test_singular_toeplitz(rng):
 
 
 def _indefinite(rng, n, dtype, hermitian):
-  """Random, with a diagonal of zeros, diagonal, zero, and of rank one."""
+  """Five matrices: random, with a zero diagonal, diagonal, zero, and of rank one."""
   a = matrices.general(rng, (5,), n, n, dtype)
   a = a + np.swapaxes(a.conj() if hermitian else a, -1, -2)
   a[1][np.diag_indices(n)] = 0
   a[2] = np.diag(np.arange(n))
   a[3] = 0
-  x = 2.0 ** np.arange(n)  # exactly, that no pivot be rounding
+  x = 2.0 ** np.arange(n)  # powers of two, so that no pivot is a rounding error
   a[4] = np.outer(x, x)
   return a
 
 
 @cases.each_double
 def test_ldl(dtype, rng):
-  """SciPy's factors, pivots and all; one triangle is read; NaN stays in its matrix."""
+  """The factors and pivots are SciPy's. One triangle is read. NaN stays in its matrix."""
   for n, hermitian, lower in (
       (2, True, True), (7, True, True), (7, True, False), (7, False, True), (7, False, False)):
     a = _indefinite(rng, n, dtype, hermitian)
@@ -538,7 +540,7 @@ def test_ldl(dtype, rng):
 @cases.each_dtype(np.complex128, np.complex64, np.float64, np.float32)
 @pytest.mark.parametrize("n", [33, pytest.param(130, marks=pytest.mark.extended)])
 def test_ldl_of_larger_matrices(n, dtype, rng):
-  """The residual is SciPy's, pivots of order 1 and 2, Hermitian and symmetric matrices."""
+  """The residual is small and the pivots are SciPy's, for Hermitian and symmetric matrices."""
   for hermitian in (True, False) if np.issubdtype(dtype, np.complexfloating) else (True,):
     turned = lambda x, hermitian=hermitian: np.swapaxes(x.conj() if hermitian else x, -1, -2)
     a = matrices.general(rng, (2,), n, n, dtype)
@@ -553,7 +555,7 @@ def test_ldl_of_larger_matrices(n, dtype, rng):
 @pytest.mark.extended
 @cases.each_double
 def test_derivatives_of_ldl(dtype, rng):
-  """With pivots of order 2, of both triangles, and of complex symmetric matrices."""
+  """Pivots of order 2, both triangles, and complex symmetric matrices."""
   for hermitian, lower in ((True, True), (True, False), (False, True)):
     a = _indefinite(rng, 4, dtype, hermitian)[1]
     derivatives.check(
@@ -569,7 +571,7 @@ DISCRETE = (linalg.scipy.solve_discrete_are, scipy.linalg.solve_discrete_are)
     "pair", [CONTINUOUS, pytest.param(DISCRETE, marks=pytest.mark.extended)],
     ids=["continuous", "discrete"])
 def test_riccati(pair, rng):
-  """Regulators of integrators, and of what is unstable at no cost; with E and S."""
+  """Regulators of integrators and of an unstable system without costs; also E and S."""
   ours, theirs = quick_jit(pair[0]), pair[1]
   chain = np.eye(3, k=1) + (0 if pair is CONTINUOUS else np.eye(3))
   last = np.eye(3)[:, 2:]
@@ -585,7 +587,7 @@ def test_riccati(pair, rng):
   s = 0.1 * matrices.general(rng, (), 3, 1, np.float64)
   one = (chain, last, eye, eye[:1, :1], e, s)
   np.testing.assert_allclose(ours(*one), theirs(*one), rtol=1e-9, atol=1e-9)
-  # Neither batches nor Hermitian parts are asked of the user.
+  # Batches broadcast, and the Hermitian parts are taken.
   np.testing.assert_allclose(
       ours(operands[0], last, eye + np.triu(np.ones((3, 3)), 1), eye[:1, :1])[0],
       theirs(chain, last, (eye + np.ones((3, 3))) / 2, eye[:1, :1]), rtol=1e-9)
@@ -594,7 +596,7 @@ def test_riccati(pair, rng):
 @pytest.mark.all_dtypes
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_riccati_of_strongly_unstable_systems(dtype):
-  """The balanced pencil keeps digits that inverses of R and of M + L lose."""
+  """The balanced pencil keeps digits that inverses of R and of M + L would lose."""
   rng = np.random.default_rng(5)
   scales = np.array([1.0, 10.0, 100.0])
   a = scales[:, None, None] * rng.standard_normal((3, 4, 4))
@@ -610,7 +612,7 @@ def test_riccati_of_strongly_unstable_systems(dtype):
 
 
 def test_discrete_riccati_of_singular_weights():
-  """R = 0, and R of rank one: values, and a derivative by R against a difference."""
+  """R = 0 and R of rank one: values, and the derivative by R against a difference."""
   a, b = np.array([[1.0, 1.0], [0.0, 1.0]]), np.array([[0.0, 1.0], [1.0, 0.5]])
   solve = quick_jit(lambda r: jax.jvp(
       lambda r: DISCRETE[0](a, b, jnp.eye(2), r), (r,), (jnp.eye(2),)))
@@ -624,7 +626,7 @@ def test_discrete_riccati_of_singular_weights():
 
 @pytest.mark.extended
 def test_continuous_riccati_with_few_inputs():
-  """|X| is 10⁷ to 10⁹, and the residual of SciPy's is 10⁻⁷ to 10⁻⁵: ours is no larger."""
+  """|X| is 10⁷ to 10⁹. The residual is no larger than SciPy's, which is 10⁻⁷ to 10⁻⁵."""
   for seed in (0, 1):
     rng = np.random.default_rng(seed)
     rng.standard_normal((33, 33)), rng.standard_normal((33, 3))
@@ -638,12 +640,12 @@ def test_continuous_riccati_with_few_inputs():
 
 @pytest.mark.extended
 def test_riccati_equations_without_a_solution():
-  """NaN for what no input reaches and what lies on the boundary, alone; `checked` says which."""
+  """Systems that no input reaches or that lie on the boundary have NaN; `checked` names them."""
   one = np.ones((1, 1))
   b = np.array([1.0, 0.0, 0.0, 1.0, 1.0, 1.0])[:, None, None]
   q = np.array([1.0, 0.0, 1.0, 1.0, 2.0, 0.0])[:, None, None]
   for ours, theirs in (CONTINUOUS, DISCRETE):
-    # The last on the boundary: an integrator, or one step of it, that costs nothing.
+    # The last is on the boundary: an integrator without costs, continuous or discrete.
     on_boundary = 0.0 if ours is CONTINUOUS[0] else 1.0
     a = np.array([0.5, 1.0, 2.0, np.nan, 0.5, on_boundary])[:, None, None]
     found = quick_jit(ours)(a, b, q, one)
@@ -659,7 +661,7 @@ def test_riccati_equations_without_a_solution():
 
 @pytest.mark.extended
 def test_derivatives_of_riccati(rng):
-  """To second order, of a discrete equation with S; the closed loop is defective."""
+  """To second order, for a discrete equation with S whose closed loop is defective."""
   a = np.eye(2, k=1) + 0.5 * np.eye(2)
   b = np.array([[0.0], [1.0]])
   derivatives.check(
