@@ -41,9 +41,11 @@ def _text(text: str) -> str:
   return text.replace("|", "\\|")
 
 
-def _forms(functions: Iterable[Function]) -> str:
-  """The forms of these functions that return `info`."""
-  return _code(name for x in functions for name in x.names[1:])
+def _with_info(function: Function) -> tuple[str, ...]:
+  """The names that return `info`: the form in `_ex`, or the function itself."""
+  classes = [getattr(importlib.import_module(function.module), x) for x in function.classes]
+  itself = any("info" in getattr(x, "_fields", ()) for x in classes)
+  return (function.name,) if itself else function.names[1:]
 
 
 def _grouped(functions: Iterable[Function], key: Callable[[Function], Any]):
@@ -70,8 +72,20 @@ def at_a_glance() -> str:
   rows = []
   for (_, module, _), group in _grouped(OF_MATRICES, row).items():
     origin = f"`{module}`" if module else _text(group[0].summary.removesuffix("."))
-    rows.append((_code(x.name for x in group), origin, _forms(group)))
-  return _table("| Functions | As in | With `info` |", rows)
+    forms = _code(name for x in group for name in _with_info(x))
+    rows.append((_code(x.name for x in group), origin, forms))
+  return _table("| Functions | As in, or what they compute | With `info` |", rows)
+
+
+def by_kind() -> str:
+  """The functions of each page of the reference."""
+  pages = _grouped(OF_MATRICES, lambda x: x.kind.page)
+
+  def title(page):
+    return (ROOT / "docs" / "reference" / f"{page}.rst").read_text().partition("\n")[0]
+
+  return _table("| Kind | Functions |", (
+      (title(page), _code(x.name for x in functions)) for page, functions in pages.items()))
 
 
 def _behaviours(functions: Iterable[Function], last: Callable[[Function], bool]) -> str:
@@ -82,10 +96,10 @@ def _behaviours(functions: Iterable[Function], last: Callable[[Function], bool])
     for behaviour in function.behaviours:
       rows.setdefault(behaviour, []).append(function)
   # The forms with `info` stand in the first row of their function.
-  left = {name for x in functions for name in x.names[1:]}
+  left = {name for x in functions for name in _with_info(x)}
   cells = []
   for behaviour, group in sorted(rows.items(), key=lambda row: any(map(last, row[1]))):
-    forms = [name for x in group for name in x.names[1:] if name in left]
+    forms = [name for x in group for name in _with_info(x) if name in left]
     left -= set(forms)
     cells.append((
         _code(x.name for x in group), _text(behaviour.text), _code(behaviour.tests), _code(forms)))
@@ -130,9 +144,8 @@ def migration() -> str:
   rows = sorted(
       (x.name, x) for x in OF_MATRICES
       if (x.counterpart or "").startswith("jax.numpy.linalg."))
-  return _table("| Name | In `linalg` | What differs |", (
-      (f"`{name}`", f"`{name}`", _text(x.differs or ("JAX's own" if x.is_stock else "–")))
-      for name, x in rows))
+  return _table("| Name | What differs |", (
+      (f"`{name}`", _text(x.differs or ("JAX's own" if x.is_stock else "–"))) for name, x in rows))
 
 
 def missing() -> str:
@@ -151,8 +164,8 @@ def missing() -> str:
 
 
 PARTS = {
-    "at-a-glance": at_a_glance, "composed": composed, "handlers": handlers, "of-scipy": of_scipy,
-    "signatures": signatures, "migration": migration, "missing": missing}
+    "by-kind": by_kind, "at-a-glance": at_a_glance, "composed": composed, "handlers": handlers,
+    "of-scipy": of_scipy, "signatures": signatures, "migration": migration, "missing": missing}
 
 
 # The reference

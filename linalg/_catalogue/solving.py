@@ -212,7 +212,7 @@ SOLVING: tuple[Function, ...] = (
     Function(
         "solve", SYSTEMS,
         differs="`assume_a=` and `lower=`; a singular matrix has NaN, not a mixture with "
-                "infinities",
+                "infinities; a batch of vectors is `b[..., None]`, as in JAX",
         behaviours=(
             GRADED, NO_MIXTURE, Behaviour(
                 "with `assume_a=`, one triangle is read",
@@ -245,7 +245,8 @@ SOLVING: tuple[Function, ...] = (
         )),
     Function(
         "lstsq", SYSTEMS,
-        differs="takes batches; derivatives at equal singular values",
+        differs="takes batches; derivatives at equal singular values; `b` of shape (..., m) is a "
+                "batch of vectors, as it is not in `solve`",
         behaviours=(Behaviour(
             "batched, any shape and rank; derivative at equal singular values",
             ("values/test_lstsq.py::test_against_numpy",

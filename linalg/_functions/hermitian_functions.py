@@ -230,7 +230,7 @@ def inverse_pth_root(
     epsilon: ArrayLike | None = None,
     symmetrize_input: bool = True,
 ) -> jax.Array:
-  """A^(-1/p) of Hermitian positive definite matrices, as preconditioned optimizers use.
+  """A^(-1/p) of Hermitian positive definite matrices, as preconditioned optimisers use.
 
   Args:
     a: Hermitian matrices (..., n, n).

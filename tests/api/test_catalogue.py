@@ -114,11 +114,11 @@ def test_functions_with_handlers():
 
 
 def test_named_tests_exist():
-  """docs/functions.md names a test for what it says."""
-  page = (ROOT / "docs" / "functions.md").read_text()
-  named = set(re.findall(r"`(\w+/test_\w+\.py)(?:::(test_\w+))?`", page))
-  assert named
-  for file, test in named:
+  """The pages about functions name a test for what they say."""
+  pages = [(ROOT / "docs" / f"{x}.md").read_text() for x in ("functions", "peers", "signatures")]
+  named = [set(re.findall(r"`(\w+/test_\w+\.py)(?:::(test_\w+))?`", page)) for page in pages]
+  assert all(named)
+  for file, test in set().union(*named):
     text = (TESTS / file).read_text()
     assert not test or re.search(rf"^def {test}\(", text, re.MULTILINE), (file, test)
 

@@ -1,4 +1,4 @@
-"""Runs the comparison of this package and its peers in docs/functions.md.
+"""Runs the comparison of this package and its peers in docs/peers.md.
 
 If a peer fixes a problem, a test fails and the page must change.
 """
@@ -21,7 +21,7 @@ from sharded import collectives, make_mesh, place
 
 pytestmark = pytest.mark.extended
 
-PAGE = (pathlib.Path(__file__).parents[2] / "docs" / "functions.md").read_text()
+PAGE = (pathlib.Path(__file__).parents[2] / "docs" / "peers.md").read_text()
 HEADER = re.search(r"\| linalg \| jax ([\d.]+) \| NumPy ([\d.]+) \| SciPy ([\d.]+) ", PAGE)
 # Maps each function to the letters of this package, jax, NumPy and SciPy; "–" means missing.
 TABLE = {

@@ -107,6 +107,43 @@ def test_cut_offs_in_the_documents():
   assert f"one such matrix (n ≥ {constants['kThreadedLapackSize']}) may use" in details
 
 
+def test_page_about_cuda():
+  """Catches a target that docs/cuda.md lacks, and sizes other than those of the tuning files."""
+  page = (ROOT / "docs" / "cuda.md").read_text()
+  section = page.partition("These targets exist on the CPU only.")[2].partition("\n\nThe vendor")[0]
+  named = re.findall(r"`(linalg_\w+)`", section)
+  assert sorted(named) == sorted(x for x, backends in TABLE.items() if backends == "kCpu")
+  text = (ROOT / "kernels" / "cuda" / "tuning.h").read_text()
+  constants = {
+      name: eval(value) for name, value in re.findall(r"\b(k\w+) = ([\d <*]+);", text)}  # 64 << 10
+  of_floats = dict(re.findall(r"\b(k\w+) = sizeof\(E\) == 4 \? (\d+) : 1152;", text))
+  # The first row of each function: `qr` with pivoting has one of its own.
+  rows = dict(reversed(re.findall(r"^\| `(\w+)`[^|]* \| (.*) \|$", page, re.M)))
+  for row, words in {
+      "cholesky": f"up to 1152 bytes, in float32 {of_floats['kThreadCholeskyBytes']} |",
+      "lu": f"up to 1152 bytes, in float32 {of_floats['kThreadBytes']} |",
+      "triangular_solve": f"both operands up to {constants['kThreadTriangularBytes']} bytes",
+      "qr": f"up to {constants['kThreadQrBytes']} bytes",
+      "eigh": f"up to {constants['kThreadEighBytes']} bytes",
+      "svd": f"up to {constants['kThreadSvdBytes']} bytes",
+      "eig": f"n ≤ {constants['kTeamEig']}, QR iteration",
+      "solve": f"up to {constants['kColumnsOfSolve']} right-hand sides",
+      "tridiagonal_solve": (
+          f"n < {constants['kLongTridiagonal']} or batch > {constants['kFewTridiagonal']}"),
+  }.items():
+    assert words in rows[row], row
+  for row, name in (("cholesky", "Cholesky"), ("eigh", "Eigh"), ("triangular_solve", "Triangular")):
+    assert f"`kTeam`: n ≤ {constants[f'kTeam{name}']}" in rows[row], row
+  assert f"shorter side ≤ {constants['kTeamLu']}" in rows["lu"]
+  assert (f"shorter side ≤ {constants['kTeamSvd']}, with the vectors up to "
+          f"{constants['kTeamSvdBytes'] >> 10} KiB") in rows["svd"]
+  assert f"gesvdj up to {constants['kVendorJacobiSvd']}" in rows["svd"]
+  assert f"`kTeam`: up to {constants['kTeamQrBytes'] >> 10} KiB" in rows["qr"]
+  for row in ("qr", "svd", "eig"):
+    assert f"`kBlock` for batch ≥ {constants['kBlockBatch']}" in rows[row], row
+  assert f"n / batch ≤ {constants['kBatchedRoutineRatio']}" in page
+
+
 @pytest.mark.parametrize(
     "operation", [x for x in OPERATIONS if x.name in SIGNATURES], ids=lambda x: x.name)
 def test_signature(operation):

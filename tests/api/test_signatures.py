@@ -18,7 +18,7 @@ def _parameters(function):
 def test_signature(name):
   """Names, kinds, order and defaults of the parameters, but for keyword-only ones of ours.
 
-  docs/functions.md names these, and the functions that follow none.
+  docs/signatures.md names these, and the functions that follow none.
   """
   ours, followed = map(_parameters, PAIRS[name])
   if name == "lu":

@@ -39,5 +39,5 @@ def all_orders() -> tuple[int, ...]:
   """The orders below and above every cut-off of orders, except the largest ones."""
   return tuple(sorted({
       CONSTANTS[name] + step for name in CONSTANTS for step in (-1, 0, 1)
-      if re.match(r"k(Small|Blocked|Least|Jacobi)", name) and CONSTANTS[name] <= 1024
+      if re.match(r"k(Lane|Tile|Least|Jacobi)", name) and CONSTANTS[name] <= 1024
       and not re.search(r"(Bytes|Operations|Rows|Rhs|Columns)$", name)}))
