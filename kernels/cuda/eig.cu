@@ -34,7 +34,7 @@ struct EigProblem {
 
 template <class T, bool kVectors>
 struct TeamEig {
-  static constexpr int kMostThreads = kBlockThreads;
+  static constexpr int kMostThreads = kGlobalThreads;
   using E = Element<T>;
   using V = RealElement<E>;
   using C = Complex<V>;

@@ -15,7 +15,7 @@ inline GpuPath TeamOrBlock(int64_t bytes, int64_t shared) {
 template <class T>
 GpuPath EigPath(int64_t n, bool left, int64_t batch, int64_t shared) {
   if (n <= kTeamEig) return TeamOrBlock(4 * PaddedBytes<T>(n, n), shared);
-  return left || batch >= kBlockBatch ? GpuPath::kBlock : GpuPath::kVendor;
+  return left || batch >= kGlobalBatch ? GpuPath::kBlock : GpuPath::kVendor;
 }
 
 template <bool kLeft>

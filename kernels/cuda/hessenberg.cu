@@ -21,7 +21,7 @@ struct HessenbergProblem {
 
 template <class E>
 struct TeamHessenberg {
-  static constexpr int kMostThreads = kBlockThreads;
+  static constexpr int kMostThreads = kGlobalThreads;
   HessenbergProblem<E> problem;
   Offset<E> matrix, taus, partial;
   int ld;

@@ -75,7 +75,7 @@ struct WholeMatrix {
 // scales are powers of two that bring the largest element near 1, and back.
 template <class E, class Counted = WholeMatrix<E>>
 struct FindScales {
-  static constexpr int kMostThreads = kBlockThreads;
+  static constexpr int kMostThreads = kGlobalThreads;
   using V = RealElement<E>;
   Counted counted;
   int64_t size;

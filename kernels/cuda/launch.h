@@ -141,7 +141,7 @@ void LaunchWarps(cudaStream_t stream, const Job& job, int64_t batch, const Share
 }
 
 // LaunchTeams for slices that may be too large for shared memory. Slices that are too large go to
-// scratch memory, for at most kBlockBlocks blocks.
+// scratch memory, for at most kGlobalBlocks blocks.
 template <class Job>
 void LaunchTeamsAnywhere(cudaStream_t stream, DeviceScratch& scratch, const Job& job, int64_t batch,
                          int team_size, const SharedLayout& layout) {
@@ -149,7 +149,7 @@ void LaunchTeamsAnywhere(cudaStream_t stream, DeviceScratch& scratch, const Job&
   if (layout.bytes() <= SharedBytes()) {
     return LaunchTeams(stream, job, batch, team_size, layout);
   }
-  const int64_t blocks = std::min(batch, kBlockBlocks);
+  const int64_t blocks = std::min(batch, kGlobalBlocks);
   char* const global = scratch.Take<char>(blocks * layout.bytes());
   Launch(stream, blocks, team_size, 0, &RunTeams<true, Job>, job, batch, team_size, layout.bytes(),
          global);

@@ -108,7 +108,7 @@ struct CountFromZero {
 // as 0 instead.
 template <class E>
 struct CheckPivots {
-  static constexpr int kMostThreads = kBlockThreads;
+  static constexpr int kMostThreads = kGlobalThreads;
   using V = RealElement<E>;
 
   GpuLuProblem<E> problem;
@@ -271,7 +271,7 @@ void VendorLu(cudaStream_t stream, DeviceScratch& scratch,
         vendor::Getrf(solver, m, n, packed + i * size, m, work, pivots + i * count, info + i);
       }
     }
-    LaunchTeams(stream, CheckPivots<E>{.problem = problem}, batch, kBlockThreads,
+    LaunchTeams(stream, CheckPivots<E>{.problem = problem}, batch, kGlobalThreads,
                 SharedLayout(sizeof(Real<T>)));
     ForEach(stream, batch * size,
             MarkNaN<E>{.a = problem.packed, .by_size = LongDivider(size), .info = info});

@@ -104,7 +104,7 @@ void RunSmallQr(cudaStream_t stream, const QrProblem<E>& problem) {
 
 template <class E>
 struct TeamQr {
-  static constexpr int kMostThreads = kBlockThreads;
+  static constexpr int kMostThreads = kGlobalThreads;
   using V = RealElement<E>;
   QrProblem<E> problem;
   Offset<E> matrix, taus, partial;
@@ -235,7 +235,7 @@ void RunQr(cudaStream_t stream, DeviceScratch& scratch, const QrProblem<Element<
                On{GpuPath::kThread, [&] { RunSmallQr(stream, problem); }},
                On{GpuPath::kTeam,
                   [&] { teams_of(QrTeamSize(m, problem.Columns(), TeamQrBytes(sizes, kBytes))); }},
-               On{GpuPath::kBlock, [&] { teams_of(kBlockThreads); }},
+               On{GpuPath::kBlock, [&] { teams_of(kGlobalThreads); }},
                On{GpuPath::kVendor, [&] { VendorQr<T>(stream, scratch, problem); }});
 }
 

@@ -26,7 +26,7 @@ inline GpuPath QrPath(const QrSizes& sizes, int64_t element_bytes, int64_t batch
   const int64_t bytes = TeamQrBytes(sizes, element_bytes);
   if (bytes <= std::min(kTeamQrBytes, shared)) return GpuPath::kTeam;
   const bool many =
-      batch >= kBlockBatch && bytes <= std::min(batch * kBlockQrBytesOfBatch, kBlockQrBytes);
+      batch >= kGlobalBatch && bytes <= std::min(batch * kGlobalQrBytesOfBatch, kGlobalQrBytes);
   return pivoted || count == 0 || many ? GpuPath::kBlock : GpuPath::kVendor;
 }
 

@@ -22,7 +22,7 @@ struct SchurProblem {
 
 template <class E>
 struct TeamSchur {
-  static constexpr int kMostThreads = kBlockThreads;
+  static constexpr int kMostThreads = kGlobalThreads;
   SchurProblem<E> problem;
   SchurOffsets<E> offsets;
 

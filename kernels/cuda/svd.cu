@@ -94,7 +94,7 @@ void RunSmallSvd(cudaStream_t stream, int64_t batch, const SvdProblem<E>& proble
 
 template <class E, bool kVectors>
 struct TeamSvd {
-  static constexpr int kMostThreads = kBlockThreads;
+  static constexpr int kMostThreads = kGlobalThreads;
   using V = RealElement<E>;
   SvdProblem<E> problem;
   Offset<E> matrix, v;
@@ -268,7 +268,8 @@ void RunPath(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
   LaunchOnPath(SvdPath<T>(sizes, batch, SharedBytes()),
                On{GpuPath::kThread, [&] { RunSmallSvd<kVectors>(stream, batch, problem); }},
                On{GpuPath::kTeam, [&] { teams_of(SvdTeamSize(m, n, TeamSvdBytes<T>(sizes))); }},
-               On{GpuPath::kBlock, [&] { teams_of(kBlockThreads); }}, On{GpuPath::kVendor, vendor});
+               On{GpuPath::kBlock, [&] { teams_of(kGlobalThreads); }},
+               On{GpuPath::kVendor, vendor});
 }
 
 template <class T>

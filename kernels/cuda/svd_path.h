@@ -38,7 +38,7 @@ GpuPath SvdPath(const SvdSizes& sizes, int64_t batch, int64_t shared) {
       return GpuPath::kThread;
   }
   if (is_small && TeamSvdBytes<T>(sizes) <= std::min(kTeamSvdBytes, shared)) return GpuPath::kTeam;
-  const bool block = batch >= kBlockBatch && sizes.LongerFactor() <= kBlockSvdElements;
+  const bool block = batch >= kGlobalBatch && sizes.LongerFactor() <= kGlobalSvdElements;
   return block ? GpuPath::kBlock : GpuPath::kVendor;
 }
 

@@ -47,23 +47,23 @@ inline constexpr int64_t kEighNotesBytes = int64_t{512} << 20;
 inline constexpr int64_t kTeamSvd = 64;
 inline constexpr int64_t kTeamSvdBytes = 160 << 10;
 // SVD by a block in global memory: elements of U, or of V of a wide matrix: cuda_svd.json.
-inline constexpr int64_t kBlockSvdElements = 260 * 260;
+inline constexpr int64_t kGlobalSvdElements = 260 * 260;
 // The longest side for the vendor's Jacobi method: cuda_svd.json.
 inline constexpr int64_t kVendorJacobiSvd = 1024;
 
 // Bytes of a matrix for QR by a team, of any shape: cuda_qr.json.
 inline constexpr int64_t kTeamQrBytes = 160 << 10;
 // Bytes of a matrix for QR in global memory, per matrix of the batch and at most: cuda_qr.json.
-inline constexpr int64_t kBlockQrBytesOfBatch = 64 << 10;
-inline constexpr int64_t kBlockQrBytes = 4 << 20;
+inline constexpr int64_t kGlobalQrBytesOfBatch = 64 << 10;
+inline constexpr int64_t kGlobalQrBytes = 4 << 20;
 
 // The least batch of larger matrices that take a block each in global memory: cuda_global.json.
-inline constexpr int64_t kBlockBatch = 24;
+inline constexpr int64_t kGlobalBatch = 24;
 // The largest n of general eigenproblems by a team, whatever the batch: cuda_global.json.
 inline constexpr int64_t kTeamEig = 64;
 // Blocks that work in global memory at a time, and their threads: cuda_global.json.
-inline constexpr int64_t kBlockBlocks = 2 * 132;
-inline constexpr int kBlockThreads = 256;
+inline constexpr int64_t kGlobalBlocks = 2 * 132;
+inline constexpr int kGlobalThreads = 256;
 
 // Least rows and largest batch of tridiagonal systems of many threads: cuda_tridiagonal.json.
 inline constexpr int64_t kLongTridiagonal = 64;

@@ -140,7 +140,7 @@ def test_page_about_cuda():
   assert f"gesvdj up to {constants['kVendorJacobiSvd']}" in rows["svd"]
   assert f"`kTeam`: up to {constants['kTeamQrBytes'] >> 10} KiB" in rows["qr"]
   for row in ("qr", "svd", "eig"):
-    assert f"`kBlock` for batch ≥ {constants['kBlockBatch']}" in rows[row], row
+    assert f"`kBlock` for batch ≥ {constants['kGlobalBatch']}" in rows[row], row
   assert f"n / batch ≤ {constants['kBatchedRoutineRatio']}" in page
 
 
