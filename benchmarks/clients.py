@@ -1,4 +1,4 @@
-"""Times programs of other libraries as they are, and with JAX's linear algebra accelerated.
+"""Times programs of other libraries, with JAX's linear algebra and with this package's.
 
   pip install numpyro tinygp lineax dynamax optax diffrax
   python benchmarks/clients.py
@@ -50,7 +50,7 @@ class Program(NamedTuple):
 
 
 def _tinygp(points, kernel_name):
-  """The negative log likelihood of a process at so many points, and its parameters."""
+  """The negative log likelihood of a process at `points` points, and its parameters."""
   from tinygp import GaussianProcess, kernels
 
   rng = np.random.default_rng(0)
@@ -65,20 +65,20 @@ def _tinygp(points, kernel_name):
 
 
 def tinygp_regression():
-  """The first example of its documentation: one process, 100 points."""
+  """The first example of tinygp's documentation: one process, 100 points."""
   loss, theta, _ = _tinygp(100, "ExpSquared")
   return loss, theta
 
 
 def tinygp_ensemble():
-  """A process of 24 points, for 512 draws of its parameters at once."""
+  """A process of 24 points for a batch of 512 parameters."""
   loss, theta, rng = _tinygp(24, "Matern32")
   draws = jnp.asarray(rng.normal(0, 0.1, (512, 3))) + theta
   return lambda draws: jnp.sum(jax.vmap(loss)(draws)), draws
 
 
 def numpyro_normals():
-  """512 normal distributions in 8 dimensions, by their covariances, each at a point."""
+  """The densities of 512 normal distributions in 8 dimensions, from their covariances."""
   import numpyro.distributions as dist
 
   rng = np.random.default_rng(0)
@@ -132,7 +132,7 @@ def _lineax(solver, rows, cols):
 
 
 def _dynamax(function):
-  """A state of 4 numbers, observed as 2, for 100 steps, with 256 draws of the dynamics at once."""
+  """4 states and 2 observations, for 100 steps and a batch of 256 dynamics."""
   from dynamax.linear_gaussian_ssm import LinearGaussianSSM
 
   model = LinearGaussianSSM(4, 2)
@@ -164,7 +164,7 @@ def dynamax_smoother():
 
 
 def diffrax_implicit():
-  """Robertson's stiff reaction, 256 initial states, by Kvaerno5."""
+  """Robertson's stiff reaction from 256 initial states, by Kvaerno5."""
   import diffrax
 
   def vector_field(t, y, args):
@@ -211,7 +211,7 @@ MODES = {"jax": {"enabled": False}, "accelerated": {}, "products": {"products": 
 
 
 class _Routes(logging.Handler):
-  """Counts where the primitives went."""
+  """Counts the handlers that primitives are routed to."""
 
   def __init__(self):
     super().__init__(logging.DEBUG)
@@ -222,8 +222,8 @@ class _Routes(logging.Handler):
       self.counts[match[1]] += 1
 
 
-# JAX's linear algebra in a compiled program: calls of LAPACK, and by their names the operations
-# that a routed primitive is lowered to elsewhere; and products.
+# The names of JAX's linear algebra in a compiled program: calls of LAPACK, the operations that a
+# routed primitive is otherwise lowered to, and products.
 _LINEAR_ALGEBRA = re.compile(
     r"/(cholesky|lu|lu_pivots_to_permutation|geqrf|householder_product|ormqr|qr|eigh|svd|eig|schur|"
     r"triangular_solve|tridiagonal_solve|sort)(/|$)")
@@ -233,8 +233,10 @@ _INSTRUCTION = re.compile(r"\s*(?:ROOT )?%?([\w.\-]+) = .*?[\s)}]([a-z][\w\-]*)\
 
 
 def shares(compiled: Any, operand: Any, seconds: float) -> dict[str, float | None]:
-  """The shares that linear algebra, and products, take of the time of JAX's program, by JAX's own
-  profiler; what contains other operations is left to these. A call takes so many `seconds`."""
+  """The shares of linear algebra and of products in the time of JAX's program, by its profiler.
+
+  Operations that contain others do not count. A call takes `seconds`.
+  """
   kinds, names = {}, {}
   for line in compiled.as_text().splitlines():
     if instruction := _INSTRUCTION.match(line):
@@ -262,7 +264,7 @@ def shares(compiled: Any, operand: Any, seconds: float) -> dict[str, float | Non
 
 
 def compare(program: Program, gradient: bool, args: argparse.Namespace) -> dict[str, Any]:
-  """The times, what was routed, and the largest difference of results from JAX's own."""
+  """The times, the routes, and the largest difference of the results from JAX's."""
   function, operand = program.make()
   if gradient:
     function = jax.grad(function)
@@ -272,7 +274,7 @@ def compare(program: Program, gradient: bool, args: argparse.Namespace) -> dict[
   log.setLevel(logging.DEBUG)
   compiled, results, seconds_to_compile = {}, {}, {mode: [] for mode in MODES}
   with linalg.accelerated(False):
-    jax.jit(function).lower(operand).compile()  # a process's first takes longer
+    jax.jit(function).lower(operand).compile()  # the first in a process takes longer
   for mode, options in [*MODES.items()] * args.compilations:
     routes.counts.clear()
     with linalg.accelerated(**options):
@@ -310,14 +312,17 @@ def compile_ratio(row: dict[str, Any]) -> float:
 
 
 FAILED = "ended with"
-ROW = "row "  # before each that a program's process prints
+ROW = "row "  # before each row that a program's process prints
 
 
 def measure_apart(
     name: str, args: argparse.Namespace, turns: str
 ) -> tuple[dict[str, Any], str | None]:
-  """The rows of one program, from a process of its own, which has a time limit: JAX's calls of
-  LAPACK may wait for each other for good (seen with jaxlib 0.10.2). And why not all, if so."""
+  """The rows of one program, and why some are missing, if so.
+
+  It runs in a process of its own with a time limit: JAX's calls of LAPACK may deadlock (seen with
+  jaxlib 0.10.2).
+  """
   command = [sys.executable, __file__, "--worker", "--programs", name]
   for option in ("rounds", "seconds", "compilations"):
     command += [f"--{option}", str(getattr(args, option))]

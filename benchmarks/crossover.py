@@ -2,10 +2,10 @@
 
   python benchmarks/crossover.py kLaneCholesky --ops cholesky --sizes 44 48 60 64 --batches 1 256
 
-builds the package twice from a copy of the checkout: with the constant below all sizes, and with it
-above them. Each size then takes one path in the one build, and the other path in the other. Both
-builds are timed in turns by benchmarks/run.py. The rows go to the file of benchmarks/crossovers
-that names the constant; the README there has its format.
+builds the package twice from a copy of the checkout: once with the constant below all sizes, and
+once above them. So each build takes one of the two paths at all sizes. benchmarks/run.py times both
+builds in turns. The rows go to the file of benchmarks/crossovers that names the constant; the
+README there has its format.
 """
 
 import argparse
@@ -33,7 +33,7 @@ def pattern(constant: str) -> str:
 
 
 def backend_of(constant: str) -> str:
-  """The backend whose tuning.h gives the constant one number."""
+  """The backend whose tuning.h defines the constant as one number."""
   for backend, source in SOURCES.items():
     if re.search(pattern(constant), (ROOT / source).read_text()):
       return backend
@@ -90,7 +90,7 @@ def times_of(runs: Sequence[Run]) -> dict[tuple[str, int, int, str], float]:
 def rows_of(
     first: Sequence[Run], second: Sequence[Run], compares: Sequence[str], command: str
 ) -> list[dict[str, Any]]:
-  """The times of `first` and `second`, which are runs of the builds that force either path."""
+  """The times of both runs, each of a build that forces one of the paths."""
   machine, date = first[-1]["machine"], first[-1]["date"][:10]
   name = machine["cpu"] if machine["platform"] == "cpu" else machine["device"]
   before, after = times_of(first), times_of(second)
@@ -114,7 +114,7 @@ def file_of(constant: str, backend: str, folder: pathlib.Path = FOLDER) -> pathl
 
 
 def write(path: pathlib.Path, content: dict[str, Any]) -> None:
-  """JSON with a line for each row."""
+  """Writes JSON with one line for each row."""
   head = "".join(f'  "{key}": {json.dumps(content[key])},\n' for key in ("constants", "source"))
   rows = ",\n".join(f"    {json.dumps(row, ensure_ascii=False)}" for row in content["rows"])
   path.write_text(f'{{\n{head}  "rows": [\n{rows}\n  ]\n}}\n')

@@ -14,12 +14,12 @@ from typing import Any
 
 # The processes share a GPU's memory, so none may preallocate it.
 ENVIRONMENT = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"} | os.environ
-PATIENCE_SECONDS = 10  # with processes that are to end
+PATIENCE_SECONDS = 10  # for processes to end
 
 
 @contextlib.contextmanager
 def turn(lock: str | None) -> Iterator[None]:
-  """Keeps other processes with this file from measuring; they may prepare what they measure."""
+  """Holds the lock that lets one process at a time measure, while others prepare."""
   if lock is None:
     yield
     return
@@ -29,7 +29,7 @@ def turn(lock: str | None) -> Iterator[None]:
 
 
 class Lines:
-  """A file that takes what one of a run's jobs measures, a line each: what it has is never lost."""
+  """A file to which a job appends a line for each measurement, so that none is lost."""
 
   def __init__(self, path: pathlib.Path):
     self._file = path.open("w")
@@ -46,8 +46,11 @@ class Lines:
 def run(
     command: Sequence[str], count: int, turns: str | None
 ) -> tuple[list[list[dict[str, Any]]], collections.Counter[int]]:
-  """Runs `count` processes, each with its `--part`, and returns what they wrote as Lines to their
-  `--output`. Empty outputs are left out. Also returns how many ended with which status."""
+  """Runs `count` processes, each with its own `--part` and `--output`.
+
+  Returns the Lines that they wrote, without empty outputs, and the number of processes that ended
+  with each status.
+  """
   processes: list[subprocess.Popen[bytes]] = []
   with tempfile.TemporaryDirectory() as name:
     outputs = [pathlib.Path(name) / f"{part}.lines" for part in range(count)]
@@ -66,7 +69,7 @@ def run(
 
 
 def end(processes: list["subprocess.Popen[bytes]"]) -> None:
-  """Terminates the processes, without a long wait for any that compiles."""
+  """Terminates the processes, and does not wait long for one that compiles."""
   for process in processes:
     process.terminate()
   deadline = time.monotonic() + PATIENCE_SECONDS

@@ -1,8 +1,8 @@
 """Intel's MKL as a peer, from its wheel (`pip install mkl`), under the names of torch.linalg.
 
-LAPACK sees the transpose of each row-major matrix, which takes the same time. Matrices of a batch
-are factored one after the other, each by all of MKL's threads. `compact` uses MKL's routines for
-batches of small matrices, one matrix per lane. It packs, factors and unpacks on one thread.
+LAPACK sees the transpose of each row-major matrix, which takes the same time. The matrices of a
+batch are factored one after another, each by all of MKL's threads. `compact` uses MKL's routines
+for batches of small matrices, one matrix per lane. It packs, factors and unpacks on one thread.
 """
 
 import ctypes
@@ -24,7 +24,7 @@ def _load() -> ctypes.CDLL:
     files = importlib.metadata.files("mkl") or []
   except importlib.metadata.PackageNotFoundError as error:
     raise ImportError("there is no MKL: pip install mkl") from error
-  # MKL's threads would spin for 200 ms after each call, while another contestant is timed.
+  # MKL's threads would spin for 200 ms after each call, while the next contestant is timed.
   os.environ.setdefault("KMP_BLOCKTIME", "0")
   (path,) = [file.locate() for file in files if "libmkl_rt.so" in file.name]
   library = ctypes.CDLL(str(path))
@@ -37,7 +37,7 @@ def _pointer(x: Any) -> Any:
 
 
 class _Lapack:
-  """torch.linalg's functions of batches (batch, n, n), one matrix after the other."""
+  """torch.linalg's functions for batches (batch, n, n), one matrix after another."""
 
   def __init__(self, library: ctypes.CDLL):
     self._library = library
@@ -49,7 +49,7 @@ class _Lapack:
       raise RuntimeError(f"{routine}: info = {info}")
 
   def _each(self, routine: str, a: np.ndarray, *results: np.ndarray, before: tuple[Any, ...]):
-    """Calls the routine upon each matrix in place, with its part of each result."""
+    """Calls the routine for each matrix in place, with its part of each result."""
     n = _INT(a.shape[-1])
     for i, matrix in enumerate(a):
       self._call(routine, a.dtype, *before, n, matrix, n, *(x[i] for x in results))
@@ -139,7 +139,7 @@ class _Compact:
     return result
 
   def cholesky(self, a):
-    return self._factor("potrf", a, _INT(121))  # MKL_UPPER, of the matrix as it lies
+    return self._factor("potrf", a, _INT(121))  # MKL_UPPER, of the matrix as stored
 
   def lu_factor(self, a):
     return self._factor("getrfnp", a, _INT(a.shape[-1]))
@@ -149,7 +149,7 @@ class _Compact:
 
 
 def _library(functions: Callable[[ctypes.CDLL], Any]) -> Any:
-  """A module, as far as benchmarks are concerned."""
+  """Stands in for a module of a peer."""
   return types.SimpleNamespace(
       linalg=functions(_load()), __version__=importlib.metadata.version("mkl"))
 

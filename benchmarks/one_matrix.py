@@ -5,12 +5,11 @@
 
 compiles the programs for virtual CPU devices. It prints what one device receives, what the
 algorithm needs on paper, and the memory that it takes. `--scaling` does so for 1 to 64 devices with
-equal shares: the tables of docs/distributed_costs.md.
+equal shares, for the tables of docs/distributed_costs.md.
 
-`--run` times the programs too, and stock JAX's on as many devices and on one. Each runs in a
-process of its own, within `--limit` seconds: stock gathers the matrix, may take very long, and may
-never return. The devices share the machine's cores, so the processor time of a call is the work of
-all.
+`--run` also times the programs, and stock JAX on as many devices and on one. Each runs in a process
+of its own, within `--limit` seconds: stock JAX gathers the matrix, and may never return. The
+devices share the machine's cores, so the processor time of a call is the work of all devices.
 """
 
 import argparse
@@ -23,15 +22,16 @@ import time
 PROGRAMS = (
     "cho_factor", "cholesky", "inv", "value", "gradient", "gradient of L", "lu_factor",
     "gradient by LU")
-OWN = ("cho_factor", "lu_factor", "gradient by LU")  # that stock has not, or has under another name
+OWN = ("cho_factor", "lu_factor", "gradient by LU")  # stock JAX lacks these or names them otherwise
 SCALING = ((1, 2048), (4, 4096), (8, 4096), (16, 8192), (64, 16384))  # devices, n
 
 
 def paper(name, rows, columns):
-  """The shares n² / P that a device receives, by the leading terms.
+  """The shares n² / P that a device receives, to leading order.
 
-  These are a panel's rows and columns in each step, half of which are there already, and the way to
-  the block-cyclic layout and back. A device alone receives nothing."""
+  In each step these are a panel's rows and columns, half of which the device has. To these add the
+  moves to the block-cyclic layout and back. A single device receives nothing.
+  """
   if rows * columns == 1:
     return 0.0
   sweep = (rows + columns) / 2
@@ -42,16 +42,19 @@ def paper(name, rows, columns):
 
 
 def columns_of(devices):
-  """The columns of the squarest grid."""
+  """The number of columns of the squarest grid."""
   return max(k for k in range(1, int(devices**0.5) + 1) if devices % k == 0)
 
 
 def measure(name, devices, n, stock, rounds):
-  """Returns what one program receives and gathers, in shares, by how many collectives, what it
-  holds, the seconds to compile it, and for each call its seconds and those of the processor."""
+  """The costs of one program.
+
+  They are the shares that it receives and gathers, its collectives and memory, the seconds to
+  compile it, and the wall-clock and processor seconds of each call.
+  """
   os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={devices}"
   if stock and devices > 1:
-    # Otherwise the LAPACK threads of the devices wait for each other.
+    # Otherwise the LAPACK threads of the devices may wait for each other.
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
   import jax
   import jax.numpy as jnp
@@ -104,7 +107,7 @@ def measure(name, devices, n, stock, rounds):
 
 
 def within(limit, *arguments):
-  """`measure`, or None if it takes longer."""
+  """`measure`, or None if it takes longer than the limit."""
   with multiprocessing.get_context("spawn").Pool(1) as pool:
     try:
       return pool.apply_async(measure, arguments).get(limit)

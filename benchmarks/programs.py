@@ -1,9 +1,9 @@
-"""Times whole programs, written once and run with this package and with stock JAX in turn.
+"""Times whole programs with this package and with stock JAX in turn.
 
   python benchmarks/programs.py --programs kalman --batch 4096
 
-prints, for the values and for the gradients, the median times and the median of stock's time over
-ours, round by round.
+prints, for the values and for the gradients, the median times, and the median over rounds of stock
+JAX's time over this package's.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from run import measure, summarise
 
 
 class Library(NamedTuple):
-  """The functions that the programs call, of one library or the other."""
+  """The functions of one library that the programs call."""
 
   matmul: Callable[..., jax.Array]
   cholesky: Callable[..., jax.Array]
@@ -125,8 +125,7 @@ PROGRAMS = {
 
 
 def compare(program: Program, batch: int, dtype: Any, gradient: bool, rounds: int, seconds: float):
-  """Returns the summary of the times, and the largest difference of the results, relative to the
-  largest entry."""
+  """The summary of the times, and the largest difference of results over the largest entry."""
   operands = jax.tree.map(
       lambda x: jnp.asarray(x, dtype), program.operands(np.random.default_rng(0), batch))
   contestants, results = {}, {}

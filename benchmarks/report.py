@@ -1,5 +1,7 @@
-"""Shows what benchmarks/run.py measured: tables, plots beside the JSON, or Markdown. For several
-runs it shows how speed changed from one to the next."""
+"""Shows the results of benchmarks/run.py as tables, Markdown, or plots beside the JSON.
+
+For several runs, it shows how speed changed from one to the next.
+"""
 
 import argparse
 import collections
@@ -26,7 +28,7 @@ def load(file: pathlib.Path) -> dict[str, Any]:
 
 
 class Report:
-  """The measured cells of a file, over one rival."""
+  """The measured cells of a file, and the rival they are compared with."""
 
   def __init__(
       self, data: dict[str, Any], rival: str, sizes: list[int] | None, batches: list[float] | None):
@@ -47,7 +49,7 @@ class Report:
     return cell["speedup"][self.rival]["median"]
 
   def fraction(self, cell: Cell) -> float:
-    """The least time for its operations or its traffic at the ceiling, over the time taken."""
+    """The least time at the ceilings of arithmetic and memory, over the time taken."""
     ceilings = self.header["ceilings"]
     flops = cell["flops"] / ceilings.get(cell["dtype"], math.inf)
     return max(flops, cell["bytes"] / ceilings["bytes"]) / cell["seconds"]["ours"]
@@ -57,7 +59,7 @@ class Report:
     return [cell for cell in self.cells if cell["dtype"] in (dtype, "i32")]
 
   def usual_batches(self, cells: list[Cell]) -> dict[int, float]:
-    """For each n the largest batch that most operations were measured at; 0 if there is none."""
+    """For each n, the largest batch that most operations have; 0 if there is none."""
     batches = {}
     for n in self.sizes:
       found = [at_largest_batch(cells, op, n) for op in self.ops]
@@ -67,7 +69,7 @@ class Report:
 
 
 def batch_of(cell: Cell) -> float:
-  """The length of the batch; infinity where it is what fills the memory, whatever that is."""
+  """The length of the batch, or infinity if the batch fills the memory."""
   return math.inf if cell.get("fills_memory") else cell["batch"]
 
 
@@ -173,7 +175,7 @@ def table_of_worst(report: Report, count: int = 10) -> Table:
 
 
 def line_of_another(report: Report) -> str:
-  """Summarises a rival whose tables are not shown."""
+  """A summary of a rival whose tables are not shown."""
   least = min(report.cells, key=report.speedup)
   mean = number(geometric_mean([report.speedup(cell) for cell in report.cells]))
   return (
@@ -183,7 +185,7 @@ def line_of_another(report: Report) -> str:
 
 
 def print_table(table: Table, console: Console) -> None:
-  """The title in one line, which a narrow table would break."""
+  """Prints the title on one line, which a narrow table would break."""
   console.print(table.title, style="italic", highlight=False)
   table.title = None
   console.print(table)
@@ -206,8 +208,10 @@ def print_tables(report: Report, console: Console) -> None:
 
 
 def table_of_history(reports: list[Report]) -> Table:
-  """Speed-ups over the rival, run by run, of the cells that all runs have: where the machine is
-  slow for a day, the rival is too."""
+  """Each run's speed-ups over the rival, in the cells that all runs have.
+
+  On a day when the machine is slow, the rival is slow too.
+  """
   found = [
       {(cell["op"], cell["n"], batch_of(cell), cell["dtype"]): report.speedup(cell)
        for cell in report.cells} for report in reports]
@@ -232,7 +236,7 @@ def table_of_history(reports: list[Report]) -> Table:
 
 
 def markdown(report: Report) -> str:
-  """A row for each operation; where there are several dtypes, a cell has the speed-up of each."""
+  """A Markdown table with a row for each operation. A cell has the speed-ups of all dtypes."""
   by_dtype = [report.of_dtype(dtype) for dtype in report.dtypes]
   usual = [report.usual_batches(cells) for cells in by_dtype]
   rows = [
@@ -284,7 +288,7 @@ def plot(
     quantity: Callable[[Report, Cell], tuple[float, float, float]],
     label: str,
 ) -> None:
-  """A panel for each operation, a line for each batch, the quartiles as a band around it."""
+  """Draws a panel for each operation, and a line for each batch with a band of quartiles."""
   import matplotlib as mpl
 
   mpl.use("Agg")
@@ -372,7 +376,7 @@ def show(
 def show_history(
     files: list[pathlib.Path], rival: str, sizes: list[int] | None, batches: list[float] | None
 ) -> None:
-  """Prints how the runs differ, the oldest first."""
+  """Prints how the runs differ, oldest first."""
   reports = [Report(load(file), rival, sizes, batches) for file in files]
   reports.sort(key=lambda report: report.header["date"])
   console = Console() if sys.stdout.isatty() else Console(width=140)

@@ -61,7 +61,7 @@ GRIDS = {
         "seconds_per_cell": 0.1,
         "call_limit": 0.1,
     },
-    # Both sides of where kernels and libraries change; a cell ends where memory does.
+    # Sizes on both sides of the crossovers. Cells that exceed the memory are skipped.
     "gpu": {
         "sizes": [2, 4, 8, 16, 32, 33, 64, 128, 129, 256, 512],
         "batches": [1, 1000, 100_000],
@@ -82,8 +82,8 @@ DTYPES = {
 }
 MIN_ROUNDS = 3
 SAMPLE_SECONDS = 2e-3  # a sample repeats its call for at least this long
-WARM_UP_SECONDS = 20e-3  # and so long it is called before, untimed: then its memory is there
-LONGEST_WAIT_SECONDS = 0.5  # for threads of the contestant before
+WARM_UP_SECONDS = 20e-3  # untimed calls before, which also allocate memory
+LONGEST_WAIT_SECONDS = 0.5  # for threads of the previous contestant
 TASKS = pathlib.Path("/proc/self/task")
 ISA_FLAGS = ("avx2", "fma", "avx512f", "asimd", "sve")
 THREAD_VARIABLES = ("XLA_FLAGS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -118,7 +118,7 @@ class Peer(NamedTuple):
   library: Any
   api: str  # the key of Timed.peers
   put: Callable[[np.ndarray], Any]
-  wait: Callable[[Any], Any]  # returns when a result is there
+  wait: Callable[[Any], Any]  # until a result is ready
 
 
 def _numpy() -> Peer:
@@ -147,7 +147,7 @@ def _mkl_compact() -> Peer:
   return Peer(mkl.compact(), "mkl_compact", np.asarray, lambda x: x)
 
 
-# The last is a yardstick, the product of an operand and a number: its time is that of the memory.
+# The last scales an operand by a number: its time is that of reading and writing the memory.
 PEERS = {
     "numpy": _numpy, "torch": _torch, "mkl": _mkl, "mkl_compact": _mkl_compact, "cupy": _cupy,
     "scale": _scale}
@@ -171,7 +171,7 @@ def value_and_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
 def make_programs(
     case: Contest, operands: list[np.ndarray], gradients: bool, alone: bool, compiled: bool
 ) -> dict[str, Callable[..., Any]]:
-  """By name, what JAX compiles: at the first call, or here."""
+  """The programs that JAX compiles, by name: compiled at the first call, or here."""
   if gradients:
     functions = {
         "ours": value_and_gradient(case.ours), "stock": value_and_gradient(case.stock),
@@ -190,7 +190,7 @@ def make_contestants(
     case: Contest, programs: dict[str, Callable[..., Any]], operands: list[np.ndarray],
     peers: dict[str, Peer]
 ) -> dict[str, Callable[[], Any]]:
-  """By name, functions of nothing that compute the result and wait for it."""
+  """Functions without arguments, by name, that compute the result and wait for it."""
 
   def contestant(function, put, wait):
     placed = [put(x) for x in operands]
@@ -207,7 +207,7 @@ def make_contestants(
 def functions_of(
     case: Contest, peers: dict[str, Peer]
 ) -> dict[str, tuple[Peer, Callable[..., Any]]]:
-  """The functions of the peers that have the operation."""
+  """The functions of those peers that have the operation."""
   return {
       name: (peer, case.timed.peers[peer.api](peer.library))
       for name, peer in peers.items() if peer.api in case.timed.peers}
@@ -235,21 +235,21 @@ def _calls_per_sample(call: Callable[[], Any]) -> int:
 
 
 def _another_thread_works() -> bool:
-  """Whether one of this process's threads but the caller's has a processor, or waits for one."""
+  """Whether another thread of this process runs, or waits for a processor."""
   for task in os.listdir(TASKS):
     if int(task) != threading.get_native_id():
-      with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+      with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
         if (TASKS / task / "stat").read_text().rpartition(") ")[2].startswith("R"):
           return True
   return False
 
 
 def wait_for_threads() -> float:
-  """Waits until no other thread of this process works, at most LONGEST_WAIT_SECONDS; returns the
-  seconds. Where there is no /proc it does not wait, nor where JAX's programs run on a GPU.
+  """Waits at most LONGEST_WAIT_SECONDS until no other thread of this process works.
 
-  OpenBLAS's threads look for more to do for some 100 ms after a call, on a processor that the next
-  contestant needs.
+  Returns the seconds. It does not wait without /proc, nor if JAX's programs run on a GPU.
+  OpenBLAS's threads spin for about 100 ms after a call, on a processor that the next contestant
+  needs.
   """
   start = time.perf_counter()
   at_rest = 0
@@ -263,8 +263,10 @@ def wait_for_threads() -> float:
 def measure(
     contestants: dict[str, Callable[[], Any]], max_rounds: int, max_seconds: float
 ) -> dict[str, list[float]]:
-  """Returns the seconds of one call: for each contestant one sample in each round. Waits for
-  threads do not count in `max_seconds`."""
+  """The seconds of a call: for each contestant, one sample in each round.
+
+  Waits for threads do not count in `max_seconds`.
+  """
   calls = {name: _calls_per_sample(call) for name, call in contestants.items()}
   samples: dict[str, list[float]] = {name: [] for name in contestants}
   order = list(contestants)
@@ -279,7 +281,7 @@ def measure(
       random.shuffle(order)
       for name in order:
         waited += wait_for_threads()
-        contestants[name]()  # untimed: it finds in the caches what another contestant left there
+        contestants[name]()  # untimed, since another contestant has filled the caches
         samples[name].append(_seconds(contestants[name], calls[name]) / calls[name])
   finally:
     gc.enable()
@@ -291,7 +293,7 @@ def _rounded(x: float) -> float:
 
 
 def summarise(samples: dict[str, list[float]]) -> dict[str, Any]:
-  """Medians, and of each rival's time over ours, round by round, the median and quartiles."""
+  """Median times, and the median and quartiles over rounds of each rival's time over ours."""
   speedup = {}
   for rival in [name for name in samples if name != "ours"]:
     ratios = np.divide(samples[rival], samples["ours"])
@@ -313,8 +315,11 @@ def available_cores() -> int:
 
 
 def measure_ceilings(dtypes: list[str]) -> dict[str, float]:
-  """Measures the bounds of any kernel on this machine: operations per second of a large matrix
-  product, by dtype, and bytes a second, read and written, of copies on all cores or on the GPU."""
+  """Measures the bounds of any kernel on this machine.
+
+  They are the operations per second of a large matrix product, for each dtype, and the bandwidth of
+  copies on all cores or on the GPU. The latter counts bytes read and written.
+  """
   ceilings = {}
   n = 1536 if jax.default_backend() == "cpu" else 8192
   for dtype in dtypes:
@@ -346,7 +351,7 @@ class Cell(NamedTuple):
   n: int
   batch: int
   dtype: str
-  fills_memory: bool = False  # the batch is as large as --memory allows
+  fills_memory: bool = False  # the batch is the largest that --memory allows
   gradient: bool = False
 
   @property
@@ -361,18 +366,20 @@ class Cell(NamedTuple):
     return key | ({"fills_memory": True} if self.fills_memory else {})
 
   def flops(self) -> float:
-    """The operations on one matrix, in real numbers. A gradient adds twice the forward pass."""
+    """The real operations on one matrix. A gradient adds twice the forward pass."""
     real = 4 if DTYPES[self.dtype].kind == "c" else 1
     return self.case.timed.flops(self.n) * real * (3 if self.gradient else 1)
 
   def estimated_seconds(self, platform: str) -> float:
-    """Estimates one call of stock JAX: one matrix after another, at LAPACK's rate, which grows with
-    n. The rate for a GPU is that of its slowest routines."""
+    """Estimates one call of stock JAX, which takes one matrix after another.
+
+    The rate is LAPACK's, and grows with n. That for a GPU is the rate of its slowest routines.
+    """
     rate = 25e9 if platform == "cpu" else 250e9
     return self.batch * (1e-6 + self.flops() / (rate * self.n / (self.n + 128)))
 
 
-MEMORY = "memory"  # among the batches: as many matrices as --memory allows
+MEMORY = "memory"  # a batch of as many matrices as --memory allows
 
 
 def _batch(text: str) -> int | str:
@@ -415,7 +422,7 @@ def measure_cell(cell: Cell, args: argparse.Namespace, peers: dict[str, Peer]) -
   contestants = make_contestants(cell.case, programs, operands, peers)
   if args.turns is not None:
     for peer, function in functions_of(cell.case, peers).values():
-      peer.wait(function(*(peer.put(x[:1]) for x in operands)))  # it compiles its kernels
+      peer.wait(function(*(peer.put(x[:1]) for x in operands)))  # compiles the peer's kernels
   results = jax.tree.leaves(jax.eval_shape(cell.case.ours, *operands))
   work = {
       "flops": cell.batch * cell.flops(),
@@ -430,7 +437,7 @@ def measure_all(
     console: Console,
     results: list[dict[str, Any]] | jobs.Lines,
 ) -> None:
-  """Appends the result of each cell to `results`: an interrupt leaves those that are done."""
+  """Appends the result of each cell to `results`, so that an interrupt keeps those done."""
   todo = []
   skipped: dict[str, collections.Counter[str]] = {}
   for cell in plan(args):
@@ -452,7 +459,7 @@ def measure_all(
     for done, cell in enumerate(todo):
       progress.update(task, description=str(cell))
       if cell.case.name != last_op:
-        if not console.is_terminal:  # where no bar is shown
+        if not console.is_terminal:  # shows no progress bar
           console.print(f"{done} of {len(todo)} cells, next {cell.case.name}", highlight=False)
         jax.clear_caches()  # a process can map only so many compiled programs
         last_op = cell.case.name
@@ -494,7 +501,7 @@ def find_versions(peers: dict[str, Peer]) -> dict[str, str]:
 
 
 def find_commit() -> str:
-  """The commit of this file's checkout, with a mark if something is changed there; or nothing."""
+  """The commit of this file's checkout, marked if it has changes; empty if there is none."""
   git = ["git", "-C", str(pathlib.Path(__file__).parent)]
   try:
     done = subprocess.run(
@@ -510,7 +517,7 @@ def default_output(machine: dict[str, Any]) -> pathlib.Path:
   name = re.sub(r"\((r|tm)\)", "", name.lower())
   name = re.sub(r"[^a-z0-9]+", "-", name).strip("-")
   stem = f"{name}-{datetime.date.today().isoformat()}"
-  folder = pathlib.Path("benchmark-results")  # git ignores it; to commit a run, move its file
+  folder = pathlib.Path("benchmark-results")  # ignored by git: to commit a run, move its file
   path, count = folder / f"{stem}.json", 1
   while path.exists():
     count += 1
@@ -558,7 +565,7 @@ def parse_arguments() -> argparse.Namespace:
   add("--jobs", type=int, default=1,
       help="processes that make operands and compile, for a GPU, whose memory they share; they "
       "measure in turn, while others compile")
-  add("--part", type=int, help=argparse.SUPPRESS)  # of the jobs, this one
+  add("--part", type=int, help=argparse.SUPPRESS)  # the index of this job
   add("--turns", metavar="FILE",
       help="what processes lock that measure in turn, others than this run's jobs too")
   add("--output", type=pathlib.Path, metavar="FILE",
@@ -580,7 +587,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def run_jobs(args: argparse.Namespace) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-  """The header and the cells of a run whose cells are divided among processes."""
+  """Divides the cells of a run among processes. Returns its header and its cells."""
   files, ended = jobs.run([sys.executable, *sys.argv], args.jobs, args.turns)
   if set(ended) != {0}:
     print(f"The processes ended with {dict(ended)}.", file=sys.stderr)
@@ -596,12 +603,12 @@ def run_jobs(args: argparse.Namespace) -> tuple[dict[str, Any], list[dict[str, A
 def run_here(
     args: argparse.Namespace, cells: list[dict[str, Any]] | jobs.Lines
 ) -> dict[str, Any]:
-  """The header of a run in this process; appends the cells."""
+  """Runs in this process and appends the cells. Returns the header."""
   jax.config.update("jax_enable_x64", True)
   jax.config.update("jax_platforms", "cpu" if args.platform == "cpu" else "cuda")
   try:
     jax.devices()
-  except (AssertionError, RuntimeError) as error:  # the former where jax has no plugin for GPUs
+  except (AssertionError, RuntimeError) as error:  # AssertionError without a GPU plugin
     sys.exit(f"--platform {args.platform}: JAX finds no such device. {error}")
   try:
     peers = {name: PEERS[name]() for name in args.peers}
@@ -637,7 +644,7 @@ def command() -> str:
 
 def main() -> None:
   args = parse_arguments()
-  signal.signal(signal.SIGTERM, signal.default_int_handler)  # what `timeout` and schedulers send
+  signal.signal(signal.SIGTERM, signal.default_int_handler)  # sent by `timeout` and schedulers
   if args.part is not None:
     sys.exit(130 if run_here(args, jobs.Lines(args.output))["interrupted"] else 0)
   cells: list[dict[str, Any]] = []

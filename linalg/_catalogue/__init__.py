@@ -1,7 +1,7 @@
 """The catalogue: one record of each public function.
 
 `python -m linalg`, the tests, the benchmarks and the generated tables of the documentation use it.
-`import linalg` does not read it.
+`import linalg` does not import it.
 """
 
 import linalg.distributed

@@ -1,4 +1,4 @@
-"""The cases of the functions: how each is called, checked and timed."""
+"""Cases: how each function is called, checked and timed."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -19,47 +19,47 @@ def _same(results):
 
 @dataclass(frozen=True)
 class Case:
-  """One way to call a function, and what the suites and benchmarks must know of it.
+  """One way to call a function, with the facts that the suites and benchmarks need.
 
   Attributes:
     name: the function's name, and a suffix for a particular case.
-    call: the operation; an array or a tuple of arrays from arrays with any batch dimensions.
+    call: the operation, from arrays with any batch dimensions to an array or a tuple of arrays.
     operands: (rng, batch shape, m, n, dtype) -> operands. Square operations ignore m.
     ranks: the number of core dimensions of each operand.
     ratio: (operands, results) -> the worst scaled error of the batch.
-    oracle: SciPy's or NumPy's answer for one matrix, a tuple; its invariants equal ours up to
-      rounding.
+    oracle: SciPy's or NumPy's answer for one matrix, a tuple. Its invariants equal those of `call`
+      up to rounding.
     stock: stock JAX's function of the same operands and meaning, where there is one.
-    invariant: results -> results without the choice of signs or bases that the operation leaves
-      open. For derivatives the suites drop integers among the results.
-    rectangular: whether m != n makes sense.
-    limit: what `ratio` must not exceed.
+    invariant: results -> results without the signs or bases that the operation leaves open. For
+      derivatives the suites drop integers among the results.
+    rectangular: whether m may differ from n.
+    limit: the largest `ratio` that passes.
     complex: whether real operands have complex results.
-    dtypes: the dtypes that make a difference.
+    dtypes: the dtypes to test.
     stock_dtypes: the dtypes that `stock` takes.
     differentiable: whether any result has a derivative.
     slow: whether its programs take long to compile.
-    closed_form: the size up to which the function, or its derivative, is another formula.
+    closed_form: the size up to which the function, or its derivative, uses a closed formula.
     scan: whether the derivative is a loop over columns.
-    composed: whether what it calls is composed of other functions in Python.
-    matrix: of which of LAPACK's kinds of test matrices its operands are made: "general",
-      "nonsingular", "positive" or "hermitian". By default what `operands` says of itself.
+    composed: whether the function is composed of others in Python.
+    matrix: the kind of LAPACK's test matrices that its operands are made of: "general",
+      "nonsingular", "positive" or "hermitian". By default MATRICES has it for `operands`.
     of_matrix: a stack of such matrices -> the operands.
     variant: whether another case calls the same handler, or composed function, in its usual way.
     exact: whether `ratio` is the distance from the exact result, rather than a residual.
     empty: whether there is a result for matrices without entries.
-    xla: whether XLA has it where a handler has not, its sizes being symbols, or sharded.
+    xla: whether XLA computes it where the handler cannot: for symbolic or sharded sizes.
     any_size: whether a size may be a symbol of jax.export.
-    unordered: whether the order of what it finds is an algorithm's own.
-    zeros: whether parts of a result are zero whatever the operands hold.
-    varying: the places of the results whose last bits depend on the batch, and why.
-    lapack: whether its rounding can be held against that of `stock`, which calls LAPACK.
+    unordered: whether the order of the results depends on the algorithm.
+    zeros: whether parts of a result are zero for any operands.
+    varying: the indices of the results whose last bits depend on the batch, and why.
+    lapack: whether its rounding can be compared with that of `stock`, which calls LAPACK.
     stock_hangs: whether `stock` may hang on a mesh. Each of its LAPACK calls blocks a thread of the
-      pool until other threads have done the batch. Several calls side by side, of all devices, may
-      block the whole pool (seen with jaxlib 0.10.2).
-    absent: the platforms for which stock JAX, and so this package, has nothing, and what its error
-      is about.
-    timed: how it is timed, if benchmarks do that.
+      pool until other threads have done the batch. Calls of all devices at once may block the whole
+      pool (seen with jaxlib 0.10.2).
+    absent: the platforms on which stock JAX, and so this package, lacks the function, and what its
+      error says.
+    timed: how benchmarks time it, if they do.
   """
 
   name: str
@@ -96,13 +96,13 @@ class Case:
   timed: Timed | None = None
 
   def result_dtypes(self, dtype) -> set[np.dtype]:
-    """The dtypes that inexact results of operands of a dtype may have."""
+    """The dtypes that inexact results may have, for operands of a dtype."""
     return {np.dtype(dtype), np.finfo(dtype).dtype} | (
         {np.result_type(dtype, np.complex64)} if self.complex else set())
 
   @property
   def kind_of_matrix(self) -> str | None:
-    """`matrix`, or what stands in its place."""
+    """`matrix`, or its default."""
     return self.matrix or MATRICES.get(self.operands)
 
   def expected(self, *operands) -> tuple[np.ndarray, ...]:

@@ -1,4 +1,4 @@
-"""LAPACK's scaled residuals, of batches, in double precision.
+"""LAPACK's scaled residuals for batches, in double precision.
 
 Each function returns the worst ratio of the batch; a factorisation passes at 30, an
 eigendecomposition at 60 (LAPACK Working Note 41). eps is that of the results' dtype.
@@ -21,19 +21,19 @@ def adjoint(a):
 
 
 def norm1(a):
-  """The 1-norm of each matrix; 0 of an empty one."""
+  """The 1-norm of each matrix; 0 for an empty one."""
   return np.abs(a).sum(-2).max(-1, initial=0)
 
 
 def frobenius(a):
-  """The Frobenius norm of each matrix, where squares of its entries may be out of range."""
+  """The Frobenius norm of each matrix. Squares of the entries may be out of range."""
   largest = np.abs(a).max((-2, -1), initial=0, keepdims=True)
   scale = np.where(largest > 0, largest, 1)
   return np.linalg.norm(a / scale, axis=(-2, -1)) * scale[..., 0, 0]
 
 
 def worst(error, scale) -> float:
-  """max(error / scale), where 0 / 0 is 0; NaN is not forgiven."""
+  """max(error / scale), where 0 / 0 is 0. NaN fails."""
   error, scale = np.broadcast_arrays(error, scale)
   ratio = np.where(error == 0, 0.0, error / np.where(scale == 0, np.finfo(float).tiny, scale))
   return float(np.max(ratio, initial=0))
@@ -59,7 +59,7 @@ def solution(a, x, b) -> float:
 
 
 def solution_ratio(matrix):
-  """The ratio of solutions of systems whose matrix follows from the operands before b."""
+  """The ratio for systems whose matrix is a function of the operands before b."""
 
   def ratio(operands, results):
     *a, b = operands
@@ -70,7 +70,7 @@ def solution_ratio(matrix):
 
 
 def close(actual, expected, condition=1.0) -> float:
-  """||actual - expected|| / (n ||expected|| eps condition), entry by entry of the result."""
+  """||actual - expected|| / (n ||expected|| eps condition), for each entry of the result."""
   precision, actual, expected = eps(actual), wide(actual), wide(expected)
   axes = tuple(range(actual.ndim))
   scale = np.max(np.abs(expected), axis=axes, initial=0)

@@ -1,4 +1,4 @@
-"""Eigenvalues of Hermitian and of general matrices, and the forms on the way to them."""
+"""Eigenvalues of Hermitian and general matrices, and their Schur and Hessenberg forms."""
 
 import jax
 import jax.numpy as jnp
@@ -109,7 +109,7 @@ def _with_identity(a):
 def _eig_ratio(operands, results):
   (a,), (w, v) = operands, results
   precision, a, w, v = checks.eps(v), checks.wide(a), checks.wide(w), checks.wide(v)
-  # Any element that is the largest but for rounding may be the real one.
+  # Any element that is the largest up to rounding may be the real one.
   size = np.abs(v)
   largest = size >= (1 - 8 * precision) * size.max(-2, keepdims=True, initial=0)
   imaginary = np.where(largest, np.abs(v.imag), np.inf).min(-2, initial=np.inf)
@@ -125,7 +125,7 @@ def _eig_left_ratio(operands, results):
       _eig_ratio((checks.adjoint(a),), (np.conj(w), left)), _eig_ratio(operands, (w, right)))
 
 def _eigvals_ratio(operands, results):
-  # The trace of A and of its powers; eigenvalues one by one depend on their condition.
+  # Compare the traces of A and of its powers: single eigenvalues may be ill-conditioned.
   (a,), (w,) = operands, results
   n = max(a.shape[-1], 1)
   a, wide_w = checks.wide(a), checks.wide(w)
@@ -152,7 +152,7 @@ def _schur_ratio(operands, results):
   if np.iscomplexobj(t):
     assert not below.any()
   else:
-    # Two by two blocks on the diagonal, none beside another, of equal diagonals.
+    # Blocks of order 2 on the diagonal do not overlap, and have equal diagonal elements.
     blocks = np.diagonal(below, -1, -2, -1) != 0
     assert np.count_nonzero(below) == np.count_nonzero(blocks)
     assert not np.any(blocks[..., 1:] & blocks[..., :-1])
@@ -176,12 +176,12 @@ def _hessenberg_h_ratio(operands, results):
   return _hessenberg_ratio(operands, (h, q))
 
 def _unitary_similarity_invariant(results):
-  # Rows and columns of the form, and columns of the vectors, have a common sign or phase.
+  # Rows and columns of T share a sign or phase with the columns of Z, and so do those of H and Q.
   t, z = results
   return abs(t) ** 2, z.mT[..., :, None] * z.mT.conj()[..., None, :]
 
 def _schur_invariant(results):
-  # A quarter turn within a block, which exchanges its off-diagonal elements, is open too.
+  # A quarter turn within a block is free too: it exchanges the off-diagonal elements.
   t, z = results
   sums = (abs(t) ** 4).sum((-2, -1))
   return sums, *_unitary_similarity_invariant(linalg.rsf2csf(t, z))

@@ -52,7 +52,7 @@ def with_columns(make):
   return operands
 
 
-# The kind of LAPACK's test matrices that an operation with these operands takes.
+# The kind of LAPACK's test matrices that operations on these operands take.
 MATRICES = {
     general: "general", square_general: "general", square: "nonsingular",
     positive_definite: "positive", hermitian: "hermitian"}

@@ -1,4 +1,4 @@
-"""Orthogonal factors, singular values, and what is read off them."""
+"""Orthogonal factors, singular values, and functions of these."""
 
 import jax
 import jax.numpy as jnp
@@ -54,7 +54,7 @@ def _qr_ratio(operands, results):
       checks.factorisation(a, checks.wide(q) @ checks.wide(r), checks.eps(q)))
 
 def _qr_r_ratio(operands, results):
-  # Rᴴ R = Aᴴ A, up to the rounding of the products; scaled, since squares overflow.
+  # Rᴴ R = Aᴴ A up to the rounding of the products. They are scaled, since squares may overflow.
   (a,), (r,) = operands, results
   scale = 2.0 ** -np.frexp(np.max(np.abs(a), initial=0))[1]
   a, wide_r = scale * checks.wide(a), scale * checks.wide(r)
@@ -74,8 +74,9 @@ def _qr_pivoted_ratio(operands, results):
   (a,), (q, r, permutation) = operands, results
   diagonal = np.abs(np.diagonal(r, axis1=-2, axis2=-1))
   # The diagonal descends, up to rounding errors of its largest element. geqp3 updates norms by
-  # subtraction until half the digits are lost. For many columns the order holds to half the digits,
-  # times their number (Drmač and Bujanović, On the failure of rank-revealing QR software, 2008).
+  # subtraction until half the digits are lost. The order of many columns then holds to half the
+  # digits, times their number (Drmač and Bujanović, On the failure of rank-revealing QR software,
+  # 2008).
   eps = checks.eps(r)
   slack = eps * (10 * diagonal[..., :-1] + diagonal[..., :1])
   if r.shape[-1] > 300:
@@ -104,7 +105,7 @@ def _qr_pivoted_oracle(a):
   return scipy.linalg.qr(a, mode="economic", pivoting=True)
 
 def _householder_ratio(operands, results):
-  # The product of unit reflectors with LAPACK's scales is orthogonal; its values are the oracle's.
+  # Q is orthogonal, since the reflectors have LAPACK's scales. The oracle checks its values.
   (q,) = results
   return checks.orthogonality(q)
 
@@ -144,12 +145,12 @@ def _svdvals_ratio(operands, results):
   return checks.worst(error, bound)
 
 def _svd_invariant(results):
-  # A pair of vectors has a common phase, the columns that complete a basis any rotation.
+  # A pair of vectors has a free common phase. The columns that complete a basis may be rotated.
   u, s, vh = results
   k = s.shape[-1]
   pairs = u[..., :k].mT[..., :, None] * vh[..., :k, None, :]
   parts = [x for v in (u, vh.mT.conj()) for x in (v[..., :k], v[..., k:])]
-  # The product of a part without columns would be a constant of the whole batch.
+  # A part without columns is left out: its product would be a constant without the batch.
   return s, pairs, *(x @ x.mT.conj() for x in parts if x.shape[-1] != 0)
 
 def _svd_oracle(full_matrices):

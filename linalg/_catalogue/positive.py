@@ -1,4 +1,4 @@
-"""Cholesky factors, their solvers, and their updates of rank one."""
+"""Cholesky factors, solvers that use them, and their rank-one updates."""
 
 import jax
 import jax.numpy as jnp
@@ -28,12 +28,12 @@ ALONE = Behaviour(
 
 
 def _factor_and_vector(rng, batch, m, n, dtype):
-  """An upper Cholesky factor, and a vector short enough to be subtracted too."""
+  """An upper Cholesky factor, and a vector short enough for a downdate."""
   (l,) = cholesky_factor(rng, batch, m, n, dtype)
   return checks.adjoint(l), vector(rng, batch, m, n, dtype)[0] * np.dtype(dtype).type(0.3)
 
 def _factor_and_vector_of(a):
-  """An upper Cholesky factor R, and Rᴴ p with |p| = 0.3: A is definite without w wᴴ too."""
+  """An upper Cholesky factor R, and w = Rᴴ p with |p| = 0.3, so that A - w wᴴ is definite."""
   r = np.asarray(linalg.cholesky(a, upper=True))
   p = np.full(a.shape[-1:], 0.3 / np.sqrt(max(a.shape[-1], 1)), a.dtype)
   return r, (checks.adjoint(checks.wide(r)) @ p).astype(a.dtype)
@@ -132,7 +132,7 @@ POSITIVE: tuple[Function, ...] = (
         cases=(
             Case("cholesky_update", linalg.cholesky_update, _factor_and_vector, (2, 1),
                  _update_ratio(downdate=False), _update_oracle(1),
-                 # A loop over the batch: the primitive has no batching rule.
+                 # Loop over the batch, since the primitive has no batching rule.
                  lambda r, w: jax.lax.map(lambda one: jax.lax.linalg.cholesky_update(*one), (r, w)),
                  stock_dtypes=(np.float32, np.float64), matrix="positive",
                  of_matrix=_factor_and_vector_of,

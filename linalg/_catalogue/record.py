@@ -34,36 +34,34 @@ class Behaviour(NamedTuple):
   """
 
   text: str
-  tests: tuple[str, ...]  # paths under tests/ that show it, with a test after "::" where one does
+  tests: tuple[str, ...]  # paths under tests/, with "::" and a name if one test shows it
 
 
 @dataclass(frozen=True)
 class Function:
-  """One public function: each fact about it that the code itself does not tell.
+  """The facts about one public function that its code does not tell.
 
-  A function is recorded in the module that defines it; others may name it too, see `namespaces`.
-  Its form in `_ex`, where there is one, has no record of its own.
+  A function is recorded for the module that defines it. Others may export it too, see `namespaces`.
+  Its `_ex` form, if there is one, has no record of its own.
 
   Attributes:
     name: the name in `module`.
-    kind: the page and the section of the reference where it stands.
+    kind: its page and section of the reference.
     module: the module that it belongs to.
-    classes: the public classes that stand beside it in the reference, such as its result's.
-    follows: whose signature it has, where that is not the first module of FOLLOWED with the name.
+    classes: the public classes that the reference lists with it, such as that of its result.
+    follows: the function whose signature it has, unless that is the first one of its name in
+      FOLLOWED.
     differs: how it differs from its counterpart in jax.numpy.linalg.
     behaviours: rows of docs/functions.md.
-    sharded: what to use for a matrix that several devices share, where linalg.distributed lacks the
-      function or its form in `_ex`; {name} stands for the name.
-    arguments: the arguments of a call, where it cannot be called with as many 3 by 3 matrices as it
-      has required parameters.
-    results: expression, after the module's name -> type, as a type checker is to know it. `a` is an
-      array and `flag` a bool. By default a call with an array for each required parameter returns
-      an array.
-    calls: what is particular -> call(module, a) for a stack of square matrices, whose types of
-      results are those of jax.numpy.linalg. By default one with the stack for each required
-      parameter.
-    cases: how it is tried, checked and timed. The first is the usual way.
-    no_cases: why there are none, for a function of matrices.
+    sharded: what to use for a matrix that several devices share, if linalg.distributed lacks the
+      function or its `_ex` form. {name} stands for the name.
+    arguments: the arguments of a call. By default, each required parameter is a 3 by 3 matrix.
+    results: expression, after the module's name -> its type for a type checker. `a` is an array and
+      `flag` a bool. By default a call with an array for each required parameter returns an array.
+    calls: suffix of a test's name -> call(module, a) for a stack of square matrices. The types of
+      the results are those of jax.numpy.linalg. By default each required parameter is the stack.
+    cases: how it is called, checked and timed. The first is the usual way.
+    no_cases: why a function of matrices has no cases.
   """
 
   name: str
@@ -86,7 +84,7 @@ class Function:
 
   @property
   def names(self) -> tuple[str, ...]:
-    """The name, and that of the form in `_ex`, where there is one."""
+    """The name, and that of the `_ex` form, if there is one."""
     ex = f"{self.name}_ex"
     return (self.name, ex) if ex in _public(self.module) else (self.name,)
 
@@ -102,7 +100,7 @@ class Function:
 
   @property
   def namespaces(self) -> tuple[str, ...]:
-    """The modules that have this very function."""
+    """The modules that export this same function."""
     return tuple(
         module for module in MODULES
         if self.name in _public(module)
@@ -119,7 +117,7 @@ class Function:
 
   @property
   def other_modules(self) -> tuple[str, ...]:
-    """The modules with a function of its name that it does not follow."""
+    """Modules that have a function of its name, but that it does not follow."""
     followed = (self.counterpart or "").rpartition(".")[0]
     return tuple(module for module in self._modules_with_name() if module != followed)
 
@@ -150,19 +148,19 @@ class Function:
     return self.is_stock or self.function.__module__.startswith("linalg._functions.")
 
   def required(self, name: str = "") -> int:
-    """The number of required parameters, or that of another form."""
+    """The number of required parameters, also of another function if its name is given."""
     function = getattr(importlib.import_module(self.module), name or self.name)
     return sum(
         x.default is x.empty and x.kind != x.VAR_POSITIONAL
         for x in inspect.signature(function).parameters.values())
 
   def result_types(self) -> Mapping[str, str]:
-    """`results`, or what stands in their place."""
+    """`results`, or their default."""
     operands = ", ".join("a" * self.required())
     return self.results or {f"{self.name}({operands})": "Array"}
 
   def stock_calls(self) -> Mapping[str, Callable[..., Any]]:
-    """`calls`, or what stands in their place, by the name with what is particular."""
+    """`calls`, or their default, by the name with the suffix."""
     usual = lambda m, a: getattr(m, self.name)(*(a,) * self.required())
     calls = self.calls or {"": usual}
     return {" ".join(filter(None, (self.name, which))): call for which, call in calls.items()}

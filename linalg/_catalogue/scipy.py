@@ -1,4 +1,4 @@
-"""`linalg.scipy`: functions that jax.scipy.linalg lacks, or whose signature is not `linalg`'s."""
+"""`linalg.scipy`: functions that jax.scipy.linalg lacks, or whose signature differs."""
 
 import functools
 
@@ -88,7 +88,7 @@ def _to_the_right(rng, batch, m, n, dtype):
   return ((a + 0.3 * matrices.general(rng, batch, n, n, dtype)).astype(dtype),)
 
 def _stable(rng, batch, m, n, dtype):
-  """A matrix with eigenvalues to the left of the imaginary axis and in the unit circle, and one."""
+  """A, whose eigenvalues are left of the imaginary axis and in the unit circle, and another."""
   a, q = _two_general(rng, batch, m, n, dtype)
   norm = np.linalg.norm(a, axis=(-2, -1), keepdims=True) if n else 1
   return (0.4 * a / norm - 0.5 * np.eye(n)).astype(dtype), q
@@ -131,7 +131,7 @@ def _banded(rng, batch, m, n, dtype):
   return (ab,)
 
 def _banded_positive(rng, batch, m, n, dtype):
-  """The lower triangle of a diagonally dominant matrix; a positive diagonal, but complex."""
+  """The lower triangle of a diagonally dominant matrix. Its positive diagonal may be complex."""
   del m
   ab = matrices.general(rng, batch, BELOW + 1, n, dtype)
   ab[..., 0, :] = ab[..., 0, :] - ab[..., 0, :].real + 8 * BELOW
@@ -168,7 +168,7 @@ def _cholesky_banded_oracle(ab):
   return (factor,)
 
 def _toeplitz(rng, batch, m, n, dtype):
-  """A column, a row and right-hand sides, of systems that are well conditioned."""
+  """A column, a row and right-hand sides of well-conditioned systems."""
   c, r = (matrices.general(rng, batch, n, 1, dtype)[..., 0] for _ in range(2))
   c[..., :1] += 3 * np.sqrt(n + 1)
   return c, r, matrices.general(rng, batch, n, 2, dtype)

@@ -1,4 +1,4 @@
-"""Texts about matrices that several devices share. {name} stands for the function's name."""
+"""Advice for matrices that several devices share. {name} stands for the function's name."""
 
 FITS = (
     ": jax.device_put(a, jax.devices()[0]) or, on Explicit axes, "

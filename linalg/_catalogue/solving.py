@@ -82,7 +82,7 @@ def _inv_ratio(operands, results):
   return checks.solution(a, x, np.broadcast_to(np.eye(a.shape[-1]), a.shape))
 
 def _overdetermined(rng, batch, m, n, dtype):
-  """Systems whose residuals are not rounding alone."""
+  """Systems whose residuals are larger than rounding."""
   del m
   a = matrices.general(rng, batch, n + 3, n, dtype) + 3 * np.eye(n + 3, n, dtype=dtype)
   return a, matrices.general(rng, batch, n + 3, 2, dtype)
@@ -150,13 +150,13 @@ def _lower_part(a):
   return np.tril(a)
 
 def _right_ratio(operands, results):
-  # X Aᴴ = B is conj(A) Xᵀ = Bᵀ.
+  # X Aᴴ = B is equivalent to conj(A) Xᵀ = Bᵀ.
   (a, b), (x,) = operands, results
   swap = lambda y: np.swapaxes(np.asarray(y), -1, -2)
   return checks.solution(np.triu(a).conj(), swap(x), swap(b))
 
 def _triangle_of(a):
-  """A lower triangle of A's condition; the other one, NaN, is not to be read."""
+  """A lower triangle of A's condition. The upper one is NaN, so that no one reads it."""
   lower = checks.adjoint(np.linalg.qr(checks.wide(a))[1]).astype(a.dtype)
   return np.where(np.tri(a.shape[-1], dtype=bool), lower, np.array(np.nan, a.dtype))
 
@@ -174,7 +174,7 @@ def _of_three_diagonals(dl, d, du):
   return a
 
 def _three_diagonals_of(a):
-  """The diagonals of general matrices, which make tridiagonal ones, and right-hand sides."""
+  """The three diagonals of general matrices, and right-hand sides."""
   diagonals = np.zeros((3, *a.shape[:-1]), a.dtype)
   diagonals[0, ..., 1:] = np.diagonal(a, -1, -2, -1)
   diagonals[1] = np.diagonal(a, 0, -2, -1)
@@ -191,7 +191,7 @@ def _unit_scaled(rng, batch, m, n, dtype):
   return ((a / (2 * np.sqrt(n + 1))).astype(dtype),)
 
 def _det_ratio(operands, results):
-  # The determinant of a matrix near A: relative to the condition, and n steps of rounding.
+  # The result is the determinant of a matrix near A: n rounding errors, times the condition.
   (a,), (det,) = operands, results
   expected = np.linalg.det(checks.wide(a))
   scale = np.abs(expected) * max(a.shape[-1], 1) ** 2 * checks.eps(det)
@@ -313,7 +313,7 @@ SOLVING: tuple[Function, ...] = (
                  lambda pivots: linalg.lu_pivots_to_permutation(pivots, pivots.shape[-1]),
                  _pivots, (1,), _permutation_ratio, _permutation_oracle,
                  lambda pivots: jax.lax.linalg.lu_pivots_to_permutation(pivots, pivots.shape[-1]),
-                 dtypes=(np.float32,),  # of integers: one dtype is as good as four
+                 dtypes=(np.float32,),  # the operands are integers, so one dtype is enough
                  differentiable=False, any_size=False, matrix="general",
                  of_matrix=lambda a: lu_operands(a)[1:],
                  timed=Timed((PIVOTS,), lambda n: n, dtypes=(np.int32,))),
@@ -334,7 +334,7 @@ SOLVING: tuple[Function, ...] = (
                  lambda a, b: jax.lax.linalg.triangular_solve(a, b, left_side=True, lower=True),
                  lapack=True, matrix="nonsingular",
                  of_matrix=lambda a: (_triangle_of(a), columns_beside(a)),
-                 # There are n right-hand sides, where the other solves have one: trsm, not trsv.
+                 # There are n right-hand sides, so peers call trsm. The other solves have one.
                  timed=Timed((LOWER_FACTOR, GENERAL), lambda n: n**3, {
                      "torch": lambda torch: lambda a, b: torch.linalg.solve_triangular(
                          a, b, upper=False)})),

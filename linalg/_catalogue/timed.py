@@ -1,4 +1,4 @@
-"""Operands for timing: quick to make, and computing with them meets no subnormal number."""
+"""Operands for timing. They are quick to make, and lead to no subnormal numbers."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -9,21 +9,21 @@ import numpy as np
 
 
 class Operand(NamedTuple):
-  core: Callable[[int], tuple[int, ...]]  # the shape of one, for matrices of size n
+  core: Callable[[int], tuple[int, ...]]  # its shape without the batch, for size n
   fill: Callable[[np.random.Generator, tuple[int, ...], np.dtype], np.ndarray]
 
 
 class Timed(NamedTuple):
   """How benchmarks time an operation.
 
-  An entry of `peers` is a function of a library, which returns what to time on the operands. The
-  key names the library, or the one whose names it has taken over.
+  An entry of `peers` takes a library and returns the function to time on the operands. The key
+  names the library, or the one whose API it copies.
   """
 
   operands: tuple[Operand, ...]
   flops: Callable[[int], float]  # of one real matrix, to leading order
   peers: Mapping[str, Callable[[Any], Callable[..., Any]]] = {}
-  dtypes: tuple[Any, ...] = ()  # of operands that are no floating numbers
+  dtypes: tuple[Any, ...] = ()  # of operands that are not floating-point
 
   def nbytes(self, n: int, batch: int, dtype: np.dtype) -> int:
     size = sum(math.prod(operand.core(n)) for operand in self.operands)
@@ -35,12 +35,12 @@ class Timed(NamedTuple):
 
 
 def called(path: str, *libraries: str) -> dict[str, Callable[[Any], Callable[..., Any]]]:
-  """Peers that have the operation by one name."""
+  """Peers whose function has the same path in each library."""
   return dict.fromkeys(libraries, attrgetter(path))
 
 
 def _uniform(rng, shape, dtype):
-  """Entries in [-1, 1]: bounded, so that adding to a diagonal makes a matrix definite."""
+  """Entries in [-1, 1], so that adding to the diagonal makes a matrix definite."""
   real = np.finfo(dtype).dtype
   x = 2 * rng.random(shape, dtype=real) - 1
   if dtype.kind == "c":
@@ -59,13 +59,13 @@ def _positive_definite(rng, shape, dtype):
 
 
 def _factor(rng, shape, dtype):
-  """Both triangles are well conditioned: solutions stay of order 1 and meet no subnormal number."""
+  """Both triangles are well conditioned, so solutions stay of order 1 and are never subnormal."""
   n = shape[-1]
   return _uniform(rng, shape, dtype) / n + 2 * np.eye(n, dtype=dtype)
 
 
 def _bands(rng, shape, dtype):
-  """Diagonally dominant, the second diagonal being the main one."""
+  """Diagonally dominant. The second diagonal is the main one."""
   ab = _uniform(rng, shape, dtype)
   ab[..., 1, :] += 5
   return ab
@@ -97,5 +97,5 @@ TALL_COLUMN = Operand(lambda n: (4 * n, 1), _uniform)
 VECTOR = Operand(_vector, _uniform)
 DIAGONAL = Operand(_vector, lambda *of: _uniform(*of) + 3)
 PIVOTS = Operand(_vector, _pivots)
-# The diagonals of a banded matrix with 2 below the main one and 1 above it.
+# The diagonals of a banded matrix with two below the main one and one above.
 BANDS = Operand(lambda n: (4, n), _bands)

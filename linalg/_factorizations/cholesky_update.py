@@ -211,9 +211,9 @@ def cholesky_update_ex(
     r_matrix, w_vector, downdate: as for `cholesky_update`.
 
   Returns:
-    (factor, info): info, int32 of shape (...), is 0 where there is a factor. Otherwise it is the
-    order of the first leading minor of A - w wᴴ that is not positive, or of either matrix that is
-    not finite, and the factor is NaN.
+    (factor, info): info, int32 of shape (...), is 0 where there is a factor. Otherwise the factor
+    is NaN, and info is the order of the first leading minor of A - w wᴴ that is not positive, or of
+    either matrix that is not finite.
 
   Example:
     >>> import jax.numpy as jnp, linalg

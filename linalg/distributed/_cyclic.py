@@ -251,9 +251,9 @@ class Cyclic(NamedTuple):
     Each device has some of them: (panels b) x width.
     """
     panels = slab.shape[0] // self.tall
-    redistributed = slab.reshape(panels, self.columns, self.block, self.wide).swapaxes(0, 1)
-    redistributed = self.exchange_c(redistributed).reshape(self.columns, panels * self.block, self.wide)
-    return redistributed.swapaxes(0, 1).reshape(panels * self.block, self.width)
+    moved = slab.reshape(panels, self.columns, self.block, self.wide).swapaxes(0, 1)
+    moved = self.exchange_c(moved).reshape(self.columns, panels * self.block, self.wide)
+    return moved.swapaxes(0, 1).reshape(panels * self.block, self.width)
 
   def spread_to_rows(self, redistributed):
     """A result of `redistribute_rows`, for this device's rows."""

@@ -316,24 +316,76 @@ def _operation(types, order):
   return operation
 
 
-def _error(f, t, result):
-  """The estimated error of f(A), relative to it in the 1-norm; Inf where f(A) is not finite.
+# The rounding errors that `_error` samples, in ulps. Larger ones would not be linear; smaller ones
+# would be lost in T.
+_ULPS = 8
 
-  It is the change of f(A) when f changes by an ulp and by the error of its means.
+
+def _rounded(key, t, moved, exact):
+  """T and its moved eigenvalues, with errors of _ULPS ulps.
+
+  The factorization leaves errors as large as an ulp of the largest element. A triangle that is
+  `exact` has none of these: the recurrence rounds its elements, and the means their nodes.
   """
+  keys = jax.random.split(key, 3)
+  eps = _ULPS * jnp.finfo(t.dtype).eps
+  middle = diagonal_of(t)
+  exact, size = exact[..., None], largest_element(t)[..., None]
+  turns = 2 * np.pi * jax.random.uniform(keys[0], t.shape[-2:], size.dtype)
+  change = expand(jax.lax.complex(eps * jnp.cos(turns), eps * jnp.sin(turns)), t)
+  unit = diagonal_of(change)
+  # Real matrices have real eigenvalues on branch cuts, which their rounding errors do not leave.
+  unit = jnp.where(middle.imag == 0, unit.real.astype(t.dtype), unit)
+  shift = jnp.where(exact, 0, unit * size.astype(t.dtype))
+  change = change * jnp.where(exact[..., None], t, size[..., None].astype(t.dtype))
+  change = jnp.where(on_diagonal(t), shift[..., None], jnp.triu(change))
+  parts = (
+      eps * expand(jax.random.normal(key, moved.shape[-2:], size.dtype), moved) * part
+      for key, part in zip(keys[1:], (moved.real, moved.imag), strict=True))
+  nodes = jnp.where(moved == middle[..., None, :], 0, jax.lax.complex(*parts).astype(t.dtype))
+  return t + change, moved + nodes + shift[..., None, :]
+
+
+def _error(f, t, z, result):
+  """An estimate of the error of f(A), relative to it in the 1-norm; Inf where it is not finite.
+
+  It is a sum of samples: the rounding of f and the error of the means; the rounding of T and of the
+  nodes; and the derivative of f(A) along a direction as large as the rounding of A. The last sample
+  is the corner of f of [[T, E], [0, T']], where T' is the rounded T, so f need not be analytic.
+  """
+  n = t.shape[-1]
   moved, off = moved_apart([f], t)
   values = f(moved)
   eps = jnp.finfo(off.dtype).eps
   count = values.shape[-2]
-  changes = jax.random.normal(jax.random.key(0), values.shape[-2:], off.dtype).astype(t.dtype)
+  keys = jax.random.split(jax.random.key(0), 3)
+  changes = jax.random.normal(keys[0], values.shape[-2:], off.dtype).astype(t.dtype)
   changes = expand(changes * count**0.5, values) * values  # their mean is less by this root
   changes = changes * (eps + off)[..., None, None].astype(t.dtype)
   of_diagonal = f(diagonal_of(t)) * eps.astype(t.dtype)
-  t, moved, _ = _in_range(t, moved)
-  change = parlett_p(t, moved, changes, jnp.inf + zeros_like(off))
-  error = norm_of_columns(jnp.where(on_diagonal(t), of_diagonal[..., None], change))
+  exact = jnp.where(on_diagonal(z), True, z == 0).all((-2, -1))
+  near, near_moved = _rounded(keys[1], t, moved, exact)
+  near_values = f(near_moved)
+  t, moved, size = _in_range(t, moved)
+  near, near_moved = _over(near, size), _over(near_moved, size)
+  # Rounding makes eigenvalues equal, or tells equal ones apart.
+  tolerance = jnp.inf + zeros_like(off)
+  of_values = parlett_p(t, moved, changes, tolerance)
+  of_values = jnp.where(on_diagonal(t), of_diagonal[..., None], of_values)
+  direction = (eps * jax.random.normal(keys[2], t.shape[-2:], off.dtype)).astype(t.dtype)
+  direction = jnp.where(exact[..., None, None], 0, expand(direction, t))
+  found = parlett_p(
+      jnp.block([[t, direction], [zeros_like(t), near]]),
+      jnp.concatenate([moved, near_moved], axis=-1),
+      jnp.concatenate([values, near_values], axis=-1), tolerance)
+  of_rounding = (found[..., n:, n:] - found[..., :n, :n]) / _ULPS
+  # f of the diagonal of an exact triangle is not a mean.
+  of_rounding = jnp.where(on_diagonal(t) & exact[..., None, None], 0, of_rounding)
+  error = sum(norm_of_columns(x) for x in (of_values, of_rounding, found[..., :n, n:]))
   size = norm_of_columns(result)
-  error = jnp.clip(error / jnp.where(size == 0, 1, size), eps, 1)
+  error = error / jnp.where(size == 0, 1, size)
+  # Samples this large, or without a value, do not tell the number of digits.
+  error = jnp.where(error <= 1 / 32, jnp.maximum(error, eps), 1)
   return jnp.where(jnp.isfinite(result).all((-2, -1)), error, jnp.inf)
 
 
@@ -403,5 +455,5 @@ def funm(A: ArrayLike, func: Callable[[jax.Array], jax.Array], disp: bool = True
       "share a Jordan block.")
   if disp:
     return result.astype(complex_dtype(dtype))
-  error = _error(of_values, t, jax.lax.stop_gradient(result))
+  error = _error(of_values, t, z, jax.lax.stop_gradient(result))
   return result.astype(complex_dtype(dtype)), error

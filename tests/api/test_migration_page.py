@@ -21,7 +21,7 @@ def _names(text):
 
 
 def _rows(section):
-  """What stands left, and what is here. JAX's table has one column for both."""
+  """The two columns: the name elsewhere, and the name here."""
   rows = re.findall(r"^\| (`[^|]*) \| (?:([^|]*) \| )?[^|]* \|$", section, re.M)
   return [(left, here or left) for left, here in rows]
 

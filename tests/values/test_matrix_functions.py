@@ -413,13 +413,13 @@ def test_determinants_of_degenerate_factors(rng):
   one = linalg.lu_slogdet((np.eye(4), pivots))
   assert one.logabsdet.shape == one.sign.shape == (6,)
   assert set(np.asarray(one.sign)) == {-1, 1}
-  assert linalg.lu_slogdet((np.eye(3), np.array([7, -1, 2]))).sign == 1  # no row is exchanged
+  assert linalg.lu_slogdet((np.eye(3), np.array([7, -1, 2]))).sign == 1  # 7 and -1 exchange nothing
   np.testing.assert_array_equal(linalg.cho_logdet((np.diag([1.0, 0]), True)), -np.inf)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.complex64], ids=lambda dtype: dtype.__name__)
 def test_determinants_of_factors_with_subnormal_pivots(dtype):
-  """XLA's comparisons and logarithms take subnormal pivots for zero. One product overflows."""
+  """XLA's comparisons and logarithms take subnormal pivots for zero. One pivot's size overflows."""
   phase = dtype(1 if dtype is np.float32 else 1 + 1j)
   for diagonal in ([1e-40, 1e30, 1e20], [3e38, 2e-3, 1]):
     a = phase * np.diag(diagonal).astype(dtype)
