@@ -363,25 +363,25 @@ def _error(f, t, z, result):
   changes = expand(changes * count**0.5, values) * values  # their mean is less by this root
   changes = changes * (eps + off)[..., None, None].astype(t.dtype)
   of_diagonal = f(diagonal_of(t)) * eps.astype(t.dtype)
-  exact = jnp.where(on_diagonal(z), True, z == 0).all((-2, -1))
+  exact = (jnp.sum(z != 0, axis=-1) == 1).all(-1)  # A is a triangle, up to a permutation
   near, near_moved = _rounded(keys[1], t, moved, exact)
-  near_values = f(near_moved)
+  near_values, of_shift = f(near_moved), f(diagonal_of(near)) - f(diagonal_of(t))
   t, moved, size = _in_range(t, moved)
   near, near_moved = _over(near, size), _over(near_moved, size)
   # Rounding makes eigenvalues equal, or tells equal ones apart.
   tolerance = jnp.inf + zeros_like(off)
   of_values = parlett_p(t, moved, changes, tolerance)
   of_values = jnp.where(on_diagonal(t), of_diagonal[..., None], of_values)
-  direction = (eps * jax.random.normal(keys[2], t.shape[-2:], off.dtype)).astype(t.dtype)
+  direction = jax.random.normal(keys[2], t.shape[-2:], off.dtype).astype(t.dtype)
   direction = jnp.where(exact[..., None, None], 0, expand(direction, t))
   found = parlett_p(
       jnp.block([[t, direction], [zeros_like(t), near]]),
       jnp.concatenate([moved, near_moved], axis=-1),
       jnp.concatenate([values, near_values], axis=-1), tolerance)
-  of_rounding = (found[..., n:, n:] - found[..., :n, :n]) / _ULPS
-  # f of the diagonal of an exact triangle is not a mean.
-  of_rounding = jnp.where(on_diagonal(t) & exact[..., None, None], 0, of_rounding)
-  error = sum(norm_of_columns(x) for x in (of_values, of_rounding, found[..., :n, n:]))
+  of_rounding = found[..., n:, n:] - found[..., :n, :n]
+  of_rounding = jnp.where(on_diagonal(t), of_shift[..., None], of_rounding)  # it is no mean there
+  error = norm_of_columns(of_values) + norm_of_columns(of_rounding) / _ULPS
+  error = error + norm_of_columns(found[..., :n, n:]) * eps * largest_element(t)
   size = norm_of_columns(result)
   error = error / jnp.where(size == 0, 1, size)
   # Samples this large, or without a value, do not tell the number of digits.
