@@ -263,6 +263,7 @@ SCIPY_FUNCTIONS: tuple[Function, ...] = (
             "to; an estimate of the error",
             tuple(f"values/test_scipy.py::test_{test}" for test in (
                 "functions", "many_equal_eigenvalues", "estimated_errors",
+                "estimated_errors_beside_a_pole",
                 "functions_that_are_not_analytic", "derivatives_of_functions",
                 "gradients_by_what_a_function_refers_to",
                 "numbers_that_a_function_refers_to"))),),

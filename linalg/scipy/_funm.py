@@ -321,6 +321,12 @@ def _operation(types, order):
 _ULPS = 8
 
 
+def _units(key, t):
+  """A random matrix of the shape of T, of elements on the unit circle."""
+  turns = 2 * np.pi * jax.random.uniform(key, t.shape[-2:], jnp.finfo(t.dtype).dtype)
+  return jax.lax.complex(jnp.cos(turns), jnp.sin(turns))
+
+
 def _rounded(key, t, moved, exact):
   """T and its moved eigenvalues, with errors of _ULPS ulps.
 
@@ -331,8 +337,7 @@ def _rounded(key, t, moved, exact):
   eps = _ULPS * jnp.finfo(t.dtype).eps
   middle = diagonal_of(t)
   exact, size = exact[..., None], largest_element(t)[..., None]
-  turns = 2 * np.pi * jax.random.uniform(keys[0], t.shape[-2:], size.dtype)
-  change = expand(jax.lax.complex(eps * jnp.cos(turns), eps * jnp.sin(turns)), t)
+  change = eps.astype(t.dtype) * expand(_units(keys[0], t), t)
   unit = diagonal_of(change)
   # Real matrices have real eigenvalues on branch cuts, which their rounding errors do not leave.
   unit = jnp.where(middle.imag == 0, unit.real.astype(t.dtype), unit)
@@ -363,25 +368,25 @@ def _error(f, t, z, result):
   changes = expand(changes * count**0.5, values) * values  # their mean is less by this root
   changes = changes * (eps + off)[..., None, None].astype(t.dtype)
   of_diagonal = f(diagonal_of(t)) * eps.astype(t.dtype)
-  exact = jnp.where(on_diagonal(z), True, z == 0).all((-2, -1))
+  exact = (jnp.sum(z != 0, axis=-1) == 1).all(-1)  # A is a triangle, up to a permutation
   near, near_moved = _rounded(keys[1], t, moved, exact)
-  near_values = f(near_moved)
+  near_values, of_shift = f(near_moved), f(diagonal_of(near)) - f(diagonal_of(t))
   t, moved, size = _in_range(t, moved)
   near, near_moved = _over(near, size), _over(near_moved, size)
   # Rounding makes eigenvalues equal, or tells equal ones apart.
   tolerance = jnp.inf + zeros_like(off)
   of_values = parlett_p(t, moved, changes, tolerance)
   of_values = jnp.where(on_diagonal(t), of_diagonal[..., None], of_values)
-  direction = (eps * jax.random.normal(keys[2], t.shape[-2:], off.dtype)).astype(t.dtype)
+  direction = _units(keys[2], t)  # no element is small by chance: one may decide
   direction = jnp.where(exact[..., None, None], 0, expand(direction, t))
   found = parlett_p(
       jnp.block([[t, direction], [zeros_like(t), near]]),
       jnp.concatenate([moved, near_moved], axis=-1),
       jnp.concatenate([values, near_values], axis=-1), tolerance)
-  of_rounding = (found[..., n:, n:] - found[..., :n, :n]) / _ULPS
-  # f of the diagonal of an exact triangle is not a mean.
-  of_rounding = jnp.where(on_diagonal(t) & exact[..., None, None], 0, of_rounding)
-  error = sum(norm_of_columns(x) for x in (of_values, of_rounding, found[..., :n, n:]))
+  of_rounding = found[..., n:, n:] - found[..., :n, :n]
+  of_rounding = jnp.where(on_diagonal(t), of_shift[..., None], of_rounding)  # it is no mean there
+  error = norm_of_columns(of_values) + norm_of_columns(of_rounding) / _ULPS
+  error = error + norm_of_columns(found[..., :n, n:]) * 2 * eps * largest_element(t)
   size = norm_of_columns(result)
   error = error / jnp.where(size == 0, 1, size)
   # Samples this large, or without a value, do not tell the number of digits.
@@ -405,10 +410,18 @@ def funm(A: ArrayLike, func: Callable[[jax.Array], jax.Array], disp: bool = True
 
   Returns:
     f(A) (..., n, n), complex, and if `disp` is false an estimate (...) of its relative error in the
-    1-norm, by what rounding of f makes of it; Inf where f(A) is not finite. NaN where A holds NaN
-    or Inf, and where f is not analytic at equal eigenvalues that share a Jordan block, or not
-    further from them than some millionths of their size, in float32 some hundredths; see `checked`.
-    Long Jordan chains with large couplings lose digits, as the estimate says.
+    1-norm. NaN where A holds NaN or Inf. NaN also where equal eigenvalues share a Jordan block and
+    f is not analytic there, or has a singularity within some millionths of their size; in float32
+    some hundredths. See `checked`.
+
+  The estimate samples the rounding of f, of A and of the contour nodes. It is large beside
+  singularities of f, and for long Jordan chains with large couplings. It is 1 where no digit is
+  certain: the error may then have any size, also above 1. It is Inf where f(A) is not finite. The
+  rounding of A is left out for a triangle, also a permuted one, whose Schur form is exact.
+
+  Derivatives have no estimate, and lose more digits than f(A): about twice as many beside a
+  singularity of f. Do not trust them where the estimate is 1. They may be NaN where f(A) is finite,
+  since they need f to be analytic around all eigenvalues: see `func`.
 
   float16 and bfloat16 are computed in float32.
 

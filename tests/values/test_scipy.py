@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import mpmath
 import numpy as np
 import pytest
 import scipy.linalg
@@ -245,6 +246,35 @@ def test_estimated_errors(rng):
   assert np.all(error < 5 * np.asarray(estimate)), (error, estimate)
   assert np.all(np.asarray(estimate) < 1e3 * error + 1e-13), (error, estimate)
   assert np.max(error) > 1e-11
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64])
+def test_estimated_errors_beside_a_pole(dtype, rng):
+  """Rounding a matrix or its contour nodes costs digits, which the estimate must count."""
+  dtype = np.dtype(dtype)
+  n, small = 4, dtype.type(2) ** (-48 if np.finfo(dtype).bits == 32 else -400)
+  q = np.asarray(jnp.linalg.qr(matrices.general(rng, (), n, n, dtype))[0])
+  jordan = np.eye(n) + np.eye(n, k=1)
+  cluster = np.diag(1 + 1e-4 * np.arange(n)) + np.triu(rng.normal(size=(n, n)), 1) / n
+  kinds = np.stack([jordan, q @ jordan @ q.conj().T, cluster, q @ cluster @ q.conj().T])
+  distances = np.array([1, 0.1, 0.01, 0.003, 1e-3])
+  poles = np.exp(0.3j) * distances + 1
+  a = np.concatenate([
+      scale * np.repeat(kinds, len(poles), 0).astype(dtype) for scale in (dtype.type(1), small)])
+  complex_type = np.result_type(dtype, np.complex64)
+  p = np.tile(poles, len(kinds)).astype(complex_type)
+  p = np.concatenate([p, p * small.real])
+  inverse = jax.vmap(lambda a, p: linalg.scipy.funm(a, lambda x: 1 / (x - p), disp=False))
+  found, estimate = (np.asarray(x) for x in quick_jit(inverse)(a, p))
+  assert not np.isnan(estimate).any()
+  with mpmath.workdps(50):
+    for i in np.flatnonzero(estimate < 1):
+      shifted = mpmath.matrix(a[i].tolist()) - mpmath.mpmathify(complex(p[i])) * mpmath.eye(n)
+      expected = shifted**-1
+      difference = mpmath.matrix(found[i].tolist()) - expected
+      error = mpmath.mnorm(difference, 1) / mpmath.mnorm(expected, 1)
+      assert error < 10 * estimate[i], (i, error, estimate[i])
+  assert np.sum(estimate < 1e-3) > len(a) / 4
 
 
 def test_many_equal_eigenvalues(rng):
