@@ -211,7 +211,7 @@ MODES = {"jax": {"enabled": False}, "accelerated": {}, "products": {"products": 
 
 
 class _Routes(logging.Handler):
-  """Counts where the primitives went."""
+  """Counts the primitives by the implementation that ran them."""
 
   def __init__(self):
     super().__init__(logging.DEBUG)
@@ -222,8 +222,8 @@ class _Routes(logging.Handler):
       self.counts[match[1]] += 1
 
 
-# JAX's linear algebra in a compiled program: calls of LAPACK, and by their names the operations
-# that a routed primitive is lowered to elsewhere; and products.
+# Returns the calls of LAPACK in a compiled program, the names of other operations that routed
+# primitives are lowered to, and the products.
 _LINEAR_ALGEBRA = re.compile(
     r"/(cholesky|lu|lu_pivots_to_permutation|geqrf|householder_product|ormqr|qr|eigh|svd|eig|schur|"
     r"triangular_solve|tridiagonal_solve|sort)(/|$)")
@@ -262,7 +262,7 @@ def shares(compiled: Any, operand: Any, seconds: float) -> dict[str, float | Non
 
 
 def compare(program: Program, gradient: bool, args: argparse.Namespace) -> dict[str, Any]:
-  """The times, what was routed, and the largest difference of results from JAX's own."""
+  """Returns the times, the routed calls, and the largest difference of results from JAX's own."""
   function, operand = program.make()
   if gradient:
     function = jax.grad(function)
@@ -272,7 +272,7 @@ def compare(program: Program, gradient: bool, args: argparse.Namespace) -> dict[
   log.setLevel(logging.DEBUG)
   compiled, results, seconds_to_compile = {}, {}, {mode: [] for mode in MODES}
   with linalg.accelerated(False):
-    jax.jit(function).lower(operand).compile()  # a process's first takes longer
+    jax.jit(function).lower(operand).compile()  # the first call of a process takes longer
   for mode, options in [*MODES.items()] * args.compilations:
     routes.counts.clear()
     with linalg.accelerated(**options):
@@ -310,7 +310,7 @@ def compile_ratio(row: dict[str, Any]) -> float:
 
 
 FAILED = "ended with"
-ROW = "row "  # before each that a program's process prints
+ROW = "row "  # begins each row that a program's process prints
 
 
 def measure_apart(

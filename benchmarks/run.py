@@ -61,7 +61,7 @@ GRIDS = {
         "seconds_per_cell": 0.1,
         "call_limit": 0.1,
     },
-    # Both sides of where kernels and libraries change; a cell ends where memory does.
+    # The orders lie on both sides of each crossover. A cell ends where memory does.
     "gpu": {
         "sizes": [2, 4, 8, 16, 32, 33, 64, 128, 129, 256, 512],
         "batches": [1, 1000, 100_000],
@@ -82,7 +82,7 @@ DTYPES = {
 }
 MIN_ROUNDS = 3
 SAMPLE_SECONDS = 2e-3  # a sample repeats its call for at least this long
-WARM_UP_SECONDS = 20e-3  # and so long it is called before, untimed: then its memory is there
+WARM_UP_SECONDS = 20e-3  # untimed calls of this length come first, so that its memory is allocated
 LONGEST_WAIT_SECONDS = 0.5  # for threads of the contestant before
 TASKS = pathlib.Path("/proc/self/task")
 ISA_FLAGS = ("avx2", "fma", "avx512f", "asimd", "sve")
@@ -171,7 +171,7 @@ def value_and_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
 def make_programs(
     case: Contest, operands: list[np.ndarray], gradients: bool, alone: bool, compiled: bool
 ) -> dict[str, Callable[..., Any]]:
-  """By name, what JAX compiles: at the first call, or here."""
+  """The functions that JAX compiles, by name. They are compiled at the first call, or here."""
   if gradients:
     functions = {
         "ours": value_and_gradient(case.ours), "stock": value_and_gradient(case.stock),
@@ -190,7 +190,7 @@ def make_contestants(
     case: Contest, programs: dict[str, Callable[..., Any]], operands: list[np.ndarray],
     peers: dict[str, Peer]
 ) -> dict[str, Callable[[], Any]]:
-  """By name, functions of nothing that compute the result and wait for it."""
+  """Functions without arguments, by name, that compute the result and wait for it."""
 
   def contestant(function, put, wait):
     placed = [put(x) for x in operands]
@@ -235,10 +235,10 @@ def _calls_per_sample(call: Callable[[], Any]) -> int:
 
 
 def _another_thread_works() -> bool:
-  """Whether one of this process's threads but the caller's has a processor, or waits for one."""
+  """Whether another thread of this process runs on a processor, or waits for one."""
   for task in os.listdir(TASKS):
     if int(task) != threading.get_native_id():
-      with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+      with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
         if (TASKS / task / "stat").read_text().rpartition(") ")[2].startswith("R"):
           return True
   return False
@@ -279,7 +279,7 @@ def measure(
       random.shuffle(order)
       for name in order:
         waited += wait_for_threads()
-        contestants[name]()  # untimed: it finds in the caches what another contestant left there
+        contestants[name]()  # untimed, because another contestant has left its data in the caches
         samples[name].append(_seconds(contestants[name], calls[name]) / calls[name])
   finally:
     gc.enable()
@@ -397,7 +397,7 @@ def plan(args: argparse.Namespace) -> list[Cell]:
 
 
 def reason_to_skip(cell: Cell, args: argparse.Namespace) -> tuple[str, str] | None:
-  """The limit that the cell exceeds, and by how much."""
+  """Returns the limit that the cell exceeds, and by how much."""
   mebibytes = cell.case.timed.nbytes(cell.n, cell.batch, DTYPES[cell.dtype]) / 2**20
   if mebibytes > args.memory:
     limit = f"operands over {args.memory:g} MiB"
@@ -452,7 +452,7 @@ def measure_all(
     for done, cell in enumerate(todo):
       progress.update(task, description=str(cell))
       if cell.case.name != last_op:
-        if not console.is_terminal:  # where no bar is shown
+        if not console.is_terminal:  # no progress bar is shown
           console.print(f"{done} of {len(todo)} cells, next {cell.case.name}", highlight=False)
         jax.clear_caches()  # a process can map only so many compiled programs
         last_op = cell.case.name
@@ -494,7 +494,7 @@ def find_versions(peers: dict[str, Peer]) -> dict[str, str]:
 
 
 def find_commit() -> str:
-  """The commit of this file's checkout, with a mark if something is changed there; or nothing."""
+  """Returns the commit of this file's checkout, marked if a file is changed there, or nothing."""
   git = ["git", "-C", str(pathlib.Path(__file__).parent)]
   try:
     done = subprocess.run(
@@ -558,7 +558,7 @@ def parse_arguments() -> argparse.Namespace:
   add("--jobs", type=int, default=1,
       help="processes that make operands and compile, for a GPU, whose memory they share; they "
       "measure in turn, while others compile")
-  add("--part", type=int, help=argparse.SUPPRESS)  # of the jobs, this one
+  add("--part", type=int, help=argparse.SUPPRESS)  # the number of this job
   add("--turns", metavar="FILE",
       help="what processes lock that measure in turn, others than this run's jobs too")
   add("--output", type=pathlib.Path, metavar="FILE",
@@ -601,7 +601,7 @@ def run_here(
   jax.config.update("jax_platforms", "cpu" if args.platform == "cpu" else "cuda")
   try:
     jax.devices()
-  except (AssertionError, RuntimeError) as error:  # the former where jax has no plugin for GPUs
+  except (AssertionError, RuntimeError) as error:  # the former if jax has no plugin for GPUs
     sys.exit(f"--platform {args.platform}: JAX finds no such device. {error}")
   try:
     peers = {name: PEERS[name]() for name in args.peers}

@@ -1,4 +1,4 @@
-"""Orthogonal factors, singular values, and what is read off them."""
+"""Orthogonal factors, singular values, and functions of them."""
 
 import jax
 import jax.numpy as jnp
@@ -144,7 +144,7 @@ def _svdvals_ratio(operands, results):
   return checks.worst(error, bound)
 
 def _svd_invariant(results):
-  # A pair of vectors has a common phase, the columns that complete a basis any rotation.
+  # A pair of vectors has a free common phase. Columns that complete a basis may be rotated.
   u, s, vh = results
   k = s.shape[-1]
   pairs = u[..., :k].mT[..., :, None] * vh[..., :k, None, :]

@@ -78,7 +78,7 @@ def _inverse_matrix(grid, a, packed, order, info):
 
 
 def _parts(grid, packed, order):
-  """For each device, (p, e) of its part p 2^e of the determinant, and its part of the phase."""
+  """Returns (p, e, phase) for each device. Its part of the determinant is p 2^e times the phase."""
   return grid.map(
       functools.partial(elimination.determinant, grid), "cc", "ccc", packed, order)
 
@@ -196,7 +196,7 @@ def lu_factor(
     a: ArrayLike, *, axes: Places = None, grid: tuple[int, int] | None = None,
     panel: int | None = None,
 ) -> LUFactor:
-  """The LU factors of a square matrix that several devices share, for all that is asked of them.
+  """Factors a square matrix that several devices share into L U.
 
   Args:
     a: a matrix (n, n) of any floating, complex or integer dtype, sharded over its rows, its columns

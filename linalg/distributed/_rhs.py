@@ -54,7 +54,7 @@ def _replicated(b):
 
 
 def _placed_like(x, b):
-  """x, sharded like b, on Explicit axes or where b is a concrete array."""
+  """Shards x like b, on Explicit axes or if b is a concrete array."""
   if any(jax.typeof(b).sharding.spec):
     return jax.sharding.reshard(x, jax.typeof(b).sharding)
   own = None if isinstance(b, jax.core.Tracer) else b.sharding

@@ -72,7 +72,7 @@ class Rows(NamedTuple):
         lambda x, y: lax.psum(product(x, y, adjoint_a=True), self.axes), "rr", "s", x, y)
 
   def outer(self, x, small):
-    """X S, where the rows lie."""
+    """X S, by rows, without communication."""
     return self.map(product, "rs", "r", x, small)
 
 
@@ -198,7 +198,7 @@ def _as_lapack(q, r, axes, is_square):
   phase = jnp.where(size == 0, 1, diagonal / jnp.where(size == 0, 1, size))
   q, r = q * phase[..., None, :], r * phase.conj()[..., :, None]
   r = jnp.where(on_diagonal(r), diagonal_of(r).real[..., None].astype(r.dtype), r)
-  # The first n rows, of one device or of several.
+  # The first n rows, which may lie on one device or on several.
   count, device = min(rows, n), lax.axis_index(axes)
   is_own = jnp.arange(-(-n // count), dtype=device.dtype) == device
   top = jnp.where(is_own[:, None, None], q[..., None, :count, :], 0)
