@@ -233,8 +233,11 @@ _INSTRUCTION = re.compile(r"\s*(?:ROOT )?%?([\w.\-]+) = .*?[\s)}]([a-z][\w\-]*)\
 
 
 def shares(compiled: Any, operand: Any, seconds: float) -> dict[str, float | None]:
-  """The shares that linear algebra, and products, take of the time of JAX's program, by JAX's own
-  profiler; what contains other operations is left to these. A call takes so many `seconds`."""
+  """Returns the shares of linear algebra and of products in the time of JAX's program.
+
+  They are by JAX's profiler. An operation that contains others counts through them alone. A call
+  takes so many `seconds`.
+  """
   kinds, names = {}, {}
   for line in compiled.as_text().splitlines():
     if instruction := _INSTRUCTION.match(line):
@@ -316,8 +319,11 @@ ROW = "row "  # begins each row that a program's process prints
 def measure_apart(
     name: str, args: argparse.Namespace, turns: str
 ) -> tuple[dict[str, Any], str | None]:
-  """The rows of one program, from a process of its own, which has a time limit: JAX's calls of
-  LAPACK may wait for each other for good (seen with jaxlib 0.10.2). And why not all, if so."""
+  """Returns the rows of one program, and why some are missing, if so.
+
+  The program runs in its own process with a time limit. JAX's calls of LAPACK may wait for each
+  other for good (seen with jaxlib 0.10.2).
+  """
   command = [sys.executable, __file__, "--worker", "--programs", name]
   for option in ("rounds", "seconds", "compilations"):
     command += [f"--{option}", str(getattr(args, option))]

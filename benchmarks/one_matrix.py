@@ -23,7 +23,7 @@ import time
 PROGRAMS = (
     "cho_factor", "cholesky", "inv", "value", "gradient", "gradient of L", "lu_factor",
     "gradient by LU")
-OWN = ("cho_factor", "lu_factor", "gradient by LU")  # that stock has not, or has under another name
+OWN = ("cho_factor", "lu_factor", "gradient by LU")  # missing in stock JAX, or named otherwise
 SCALING = ((1, 2048), (4, 4096), (8, 4096), (16, 8192), (64, 16384))  # devices, n
 
 
@@ -31,7 +31,7 @@ def paper(name, rows, columns):
   """The shares n² / P that a device receives, by the leading terms.
 
   These are a panel's rows and columns in each step, half of which are there already, and the way to
-  the block-cyclic layout and back. A device alone receives nothing."""
+  the block-cyclic layout and back. A single device receives nothing."""
   if rows * columns == 1:
     return 0.0
   sweep = (rows + columns) / 2
@@ -47,8 +47,11 @@ def columns_of(devices):
 
 
 def measure(name, devices, n, stock, rounds):
-  """Returns what one program receives and gathers, in shares, by how many collectives, what it
-  holds, the seconds to compile it, and for each call its seconds and those of the processor."""
+  """Returns the measurements of one program.
+
+  These are the shares that it receives and gathers, its collectives, its memory, the seconds to
+  compile it, and the wall and processor time of each call.
+  """
   os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={devices}"
   if stock and devices > 1:
     # Otherwise the LAPACK threads of the devices wait for each other.
@@ -104,7 +107,7 @@ def measure(name, devices, n, stock, rounds):
 
 
 def within(limit, *arguments):
-  """`measure`, or None if it takes longer."""
+  """Calls `measure`, and returns None if it takes longer."""
   with multiprocessing.get_context("spawn").Pool(1) as pool:
     try:
       return pool.apply_async(measure, arguments).get(limit)

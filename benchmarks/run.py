@@ -415,7 +415,7 @@ def measure_cell(cell: Cell, args: argparse.Namespace, peers: dict[str, Peer]) -
   contestants = make_contestants(cell.case, programs, operands, peers)
   if args.turns is not None:
     for peer, function in functions_of(cell.case, peers).values():
-      peer.wait(function(*(peer.put(x[:1]) for x in operands)))  # it compiles its kernels
+      peer.wait(function(*(peer.put(x[:1]) for x in operands)))  # compiles its kernels
   results = jax.tree.leaves(jax.eval_shape(cell.case.ours, *operands))
   work = {
       "flops": cell.batch * cell.flops(),

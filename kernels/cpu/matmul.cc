@@ -31,8 +31,8 @@ void WithProductRegister(int64_t row_bytes, Body&& body) {
   body(std::integral_constant<int, 16>());
 }
 
-// The number of rows that are computed at once, each in one register or two. As many as fit in the
-// registers are used.
+// The number of rows that are computed at once, each in one register or two. It is the most that
+// fit in the registers.
 template <bool kComplex>
 inline constexpr int kMostProductRows = kComplex || !kManyRegisters ? 4 : 8;
 

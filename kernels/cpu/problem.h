@@ -27,7 +27,7 @@
 
 namespace linalg {
 
-// Who works on a matrix: kernels/small in lanes, kernels/blocked in tiles, or LAPACK.
+// The code that works on a matrix: kernels/small in lanes, kernels/blocked in tiles, or LAPACK.
 enum class CpuPath { kLane, kTile, kLapack };
 
 template <class Problem>
@@ -61,7 +61,7 @@ void ForEachInTurn(ffi::ThreadPool& pool, int64_t batch, double nanoseconds, Mak
   });
 }
 
-// Without `work`: body(i).
+// The overload without `work` calls body(i).
 template <class Body>
 void ForEachInTurn(ffi::ThreadPool& pool, int64_t batch, double nanoseconds, Body&& body) {
   ForEachRange(pool, batch, nanoseconds, [&](int64_t first, int64_t last) {
@@ -81,8 +81,8 @@ inline blocked::RunTasks TasksOn(ffi::ThreadPool& pool, int64_t threads) {
   };
 }
 
-// ForEachInTurn for matrices that several threads can share. body(work, i, run_tasks) gives the
-// same bits however its tasks run.
+// Extends ForEachInTurn to matrices that several threads can share. body(work, i, run_tasks) gives
+// the same bits however its tasks run.
 //
 // Each thread takes whole matrices as long as all threads have one. Large matrices that are left
 // over are shared by the idle threads.
@@ -112,7 +112,7 @@ class LapackOnThreads {
   BlasThreads threads_;
 };
 
-// ForEachInTurn for matrices of order n by LAPACK.
+// Calls ForEachInTurn for matrices of order n that LAPACK handles.
 template <class Make, class Body>
 void ForEachByLapack(ffi::ThreadPool& pool, int64_t batch, int64_t n, double nanoseconds,
                      Make&& make, Body&& body) {

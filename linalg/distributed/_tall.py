@@ -158,7 +158,10 @@ def _with_other(r, axes, k):
 
 
 def _invarying(r, axes):
-  """R, which is equal on all devices, with a type that says so: each device gives a part."""
+  """Returns R with a type that says that all devices have the same.
+
+  Each device gives a part of it.
+  """
   devices, rows = _devices(axes), r.shape[-2]
   count = -(-rows // devices)
   padded = jnp.pad(r, [(0, 0)] * (r.ndim - 2) + [(0, count * devices - rows), (0, 0)])

@@ -28,7 +28,7 @@ class Call(NamedTuple):
   results: list[Type]
   attributes: dict[str, Any] = {}
   square: bool = True  # whether the first operand must be
-  any_columns: bool = False  # whether the first operand may have more than the others tell
+  any_columns: bool = False  # whether the first operand may have more than the others imply
   list_operand: int | None = None  # a vector of any length that all matrices share
   longer_result: bool = False  # whether the result may be longer
   first: tuple[type, ...] = ()  # further dtypes of the first operand that fit the results
@@ -217,8 +217,10 @@ def test_missing_attributes(target):
 @pytest.mark.extended
 @TARGETS
 def test_attributes_of_other_types(target):
-  """Catches an attribute read as a bool that is longer, a list or a text; and one too many, which
-  would move the others. The message is XLA's."""
+  """Catches a longer number, a list or a string that is read as a bool.
+
+  Also catches an extra attribute, which would shift the others. The message is XLA's.
+  """
   call = CALLS[target]
   read = sorted(call.attributes.keys() - set(call.unread))
   # If a handler reads no attributes, XLA accepts any.
@@ -245,8 +247,10 @@ def test_number_of_buffers(target):
 @pytest.mark.extended
 @TARGETS
 def test_results_in_the_memory_of_operands(target):
-  """Catches a handler that hangs, or writes elsewhere, where a program lets it write over what it
-  has not read yet. The result of such a program is undefined."""
+  """Catches a handler that hangs or writes out of bounds when a result overlaps an operand.
+
+  The result of such a program is undefined.
+  """
   call = CALLS[target]
   for i, operand in enumerate(call.operands):
     for j, result in enumerate(call.results):
@@ -264,8 +268,11 @@ def _of_sizes(types, b, m, n, k):
 @pytest.mark.extended
 @TARGETS
 def test_no_elements_of_any_size(target):
-  """Catches the product of two sizes that overflows, and work or memory for matrices that are not
-  there: operands and results are without a byte, or nearly so."""
+  """Catches an overflow in the product of two sizes.
+
+  Also catches work or memory for matrices without elements. Operands and results have no bytes, or
+  nearly none.
+  """
   call, large = CALLS[target], 2**33
   began = time.process_time()
   for b, m, n, k in (

@@ -308,7 +308,7 @@ def _assert_derivatives(function, a, direction, expected, rng, tolerance):
 @pytest.mark.parametrize("full_matrices", [False, True], ids=["thin", "full"])
 @pytest.mark.parametrize("shape", SVD_SHAPES, ids=str)
 def test_polar_factor_at_equal_singular_values(shape, full_matrices, dtype, rng):
-  """The relative rotation of U and V is determined there, but their common one is not."""
+  """The relative rotation of U and V is determined here, but their common one is not."""
   k = min(shape)
   a = _with_values(rng, shape, dtype, SINGULAR_VALUES.values())
   direction = matrices.general(rng, a.shape[:1], *shape, dtype)

@@ -32,7 +32,7 @@ RNG = np.random.default_rng(0)
 BATCHES = {4: 4000, 33: 150, 130: 5, 520: 1}
 # These use LAPACK from lower orders on, and take seconds at the highest.
 LONG = ("eig", "schur", "svd", "hessenberg", "qr_pivoted")
-REFUSALS = (jax.errors.JaxRuntimeError, ValueError)  # by the wait for it, or the call
+REFUSALS = (jax.errors.JaxRuntimeError, ValueError)  # by the wait, or by the call
 
 
 def cases_of(dtype):
@@ -182,7 +182,10 @@ def broken_scipy():
 
 
 def other_lapack(*paths):
-  """A LAPACK that is not OpenBLAS, in shared libraries: the residuals are within their limits."""
+  """Residuals are within their limits with a LAPACK other than OpenBLAS.
+
+  It comes from shared libraries.
+  """
   import scipy.linalg.cython_blas as blas
   import scipy.linalg.cython_lapack as lapack
 
@@ -259,7 +262,10 @@ def _child(queue):
 
 
 def child_process(method):
-  """A child of a process that has used handlers (spawn), or has only imported them (fork)."""
+  """Handlers work in a child process.
+
+  The parent has used handlers (spawn), or has only imported them (fork).
+  """
   if method == "spawn":
     works()
   context = multiprocessing.get_context(method)
@@ -283,8 +289,8 @@ def shutdown():
 def one_processor(path):
   """Every handler gives the results in the file when it has fewer resources.
 
-  It has one processor, half of one processor's time, or no threads of XLA. If the file does not
-  exist, it is written with results and operands.
+  A handler gets one processor, half of one processor's time, or no threads of XLA. If the file does
+  not exist, it is written with results and operands.
   """
   known = np.load(path) if pathlib.Path(path).exists() else None
   found = {}

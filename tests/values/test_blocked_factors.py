@@ -68,8 +68,11 @@ def test_cholesky_of_a_leading_block(dtype, n, rng):
     (67, [0, 5, 7, 8, 31, 63, 64, 66]), (BLOCKS + 1, [0, 130, BLOCKS])],
     ids=["few tiles", "many tiles"])
 def test_info_of_cholesky(dtype, n, places, poison, rng):
-  """The first pivot that is not positive: in the first row, inside a tile, at its ends, the last;
-  and the neighbours in the batch keep their bits."""
+  """The first pivot that is not positive may be in any row.
+
+  It is in the first row, inside a tile, at its ends, or in the last row. The neighbours in the
+  batch keep their bits.
+  """
   a = matrices.positive_definite(rng, (len(places) + 1,), n, dtype)
   clean = np.asarray(linalg.cholesky(a[-1]))
   for matrix, place in zip(a, places, strict=False):

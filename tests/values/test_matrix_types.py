@@ -170,8 +170,10 @@ def test_residuals_of_named_matrices(name, dtype):
 @selection.all_dtypes
 @pytest.mark.parametrize("n", [20, 50, 64])
 def test_eigenvectors_of_wilkinsons_matrix(n, dtype, record_property):
-  """Residuals like LAPACK's, of multiples of one matrix: of one of them, either may be twice the
-  other, as roundings fall."""
+  """Residuals are like LAPACK's over multiples of one matrix.
+
+  For a single multiple, either may be twice the other by chance of rounding.
+  """
   case, multiples = CASES["eig"], np.random.default_rng(1).uniform(1, 2, (40, 1, 1))
   a = (multiples * matrices.named_types(n, dtype)[0]["wilkinson"]).astype(dtype)
   ours = list(_ratios(case, range(len(a)), [a], linalg.eig(a)).values())

@@ -51,9 +51,9 @@ def test_no_deadlock(scenario, devices, openblas):
 @pytest.mark.extended
 @pytest.mark.timeout(600 + MANY_SECONDS)
 def test_many_programs_at_once():
-  """Catches bits, or hangs, that depend on which Python thread calls which program.
+  """Catches bits or hangs that depend on which Python thread calls which program.
 
-  16 threads call 30 programs on eight devices, and half of the programs go on with collectives.
+  16 threads call 30 programs on eight devices, and half of the programs then run collectives.
   LINALG_THREADS_SECONDS sets the duration.
   """
   _run("many_programs", 8, MANY_SECONDS, seconds=MANY_SECONDS + 300)
