@@ -167,7 +167,7 @@ def shown(path: pathlib.Path) -> pathlib.Path:
 
 
 def files(paths: list[pathlib.Path]) -> list[pathlib.Path]:
-  """The files to check: all that git knows, or the paths and what git knows under them."""
+  """Returns all files that git tracks, or the given ones and those tracked under given folders."""
   named = [path for path in paths if path.is_file()]
   if len(named) < len(paths) or not paths:
     folders = [str(path) for path in paths if not path.is_file()]

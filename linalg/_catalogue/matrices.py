@@ -12,7 +12,7 @@ def general(rng, batch, m, n, dtype):
 
 
 def well_conditioned(rng, batch, n, dtype):
-  """Square, with a dominant diagonal of random phase."""
+  """Square matrices with a dominant diagonal of random phase."""
   a = general(rng, batch, n, n, dtype)
   phase = general(rng, batch, 1, n, dtype)
   phase = phase / np.abs(phase)
@@ -30,12 +30,12 @@ def positive_definite(rng, batch, n, dtype):
 
 
 def triangular(rng, batch, n, dtype, *, lower):
-  """Well conditioned, with normal entries in the other triangle too: nobody may read them."""
+  """A well-conditioned triangle. The other triangle has normal entries, which must not be read."""
   a = well_conditioned(rng, batch, n, dtype) / np.sqrt(n + 1)
   strict = np.tril if lower else np.triu
   return np.where(strict(np.ones((n, n), bool)), a, general(rng, batch, n, n, dtype)).astype(dtype)
 
 
 def unitary(rng, n, dtype):
-  """In double precision: what is made with it is rounded to `dtype` once."""
+  """The result is in double precision, so that products of it are rounded to `dtype` only once."""
   return np.linalg.qr(general(rng, (), n, n, np.promote_types(dtype, np.float64)))[0]

@@ -208,9 +208,10 @@ def ormqr(
 
   float16 and bfloat16 are computed in float32, and the products rounded.
 
-  Algorithm: on the CPU one reflector after another, of small matrices one per lane, of larger ones
-  by blocks in tiles. Other platforms, and derivatives with respect to the reflectors, use I - V T
-  Vᴴ with all vectors V at once. That takes matrix products and one triangular solve of order k.
+  Algorithm: on the CPU, small matrices are computed one per lane, one reflector after another.
+  Larger ones apply blocks of reflectors in tiles. Other platforms, and derivatives with respect to
+  the reflectors, use I - V T Vᴴ with all vectors V at once. That takes matrix products and one
+  triangular solve of order k.
 
   Example:
     >>> import jax.numpy as jnp, linalg

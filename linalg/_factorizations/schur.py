@@ -38,7 +38,7 @@ def _next(x, offset=1):
 
 
 def _stored(t, first, n):
-  """Each (n + 1)th element of matrices from one on, and a 0 at the end."""
+  """Returns each (n + 1)th element of matrices from a given element on, with a 0 at the end."""
   beside = t.reshape(*t.shape[:-2], n * n)[..., first :: n + 1]
   return jnp.pad(beside, ((0, 0),) * (beside.ndim - 1) + ((0, n - beside.shape[-1]),))
 
@@ -87,7 +87,7 @@ def _triangulating(t, first):
 
 
 def _real_triangulating(t, first):
-  """`_triangulating` of real T as (R, d) with W = R + i diag(d), R and d real."""
+  """Returns `_triangulating` of real T as real (R, d) with W = R + i diag(d)."""
   a, b, c, d = (jnp.where(first, x, 0) for x in _blocks(t))
   half = (a - d) / 2
   size = jnp.maximum(jnp.abs(half), jnp.maximum(jnp.abs(b), jnp.abs(c)))
@@ -115,7 +115,7 @@ def _begins_block(t):
 
 
 def _real_to_complex(t, z):
-  """Wᴴ T W and Z W of real T and Z, by real products."""
+  """Returns Wᴴ T W and Z W for real T and Z, by real products."""
   r, d = _real_triangulating(t, _begins_block(t))
   column, row = d[..., None], d[..., None, :]
   by_r = product(t, r)
@@ -308,7 +308,7 @@ def rsf2csf(
 
 
 def triangular_schur(a: jax.Array) -> tuple[jax.Array, jax.Array]:
-  """The complex Schur form, as a constant to derivatives.
+  """Returns the complex Schur form, which is a constant for derivatives.
 
   A real matrix's complex form is made from its real one, whose real eigenvalues are exactly real.
   Rounding then does not decide on which side of a branch cut negative eigenvalues are.

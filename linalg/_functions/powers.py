@@ -98,7 +98,7 @@ class _Pade(NamedTuple):
 
   @property
   def first_error(self) -> float:
-    """|c|, the backward error being c A^(2m + 1) and higher powers."""
+    """|c| in the backward error c A^(2m + 1) + ..., which has higher powers of A too."""
     f, m = math.factorial, len(self.coefficients) - 1
     return f(m) ** 2 / (f(2 * m) * f(2 * m + 1))
 

@@ -172,7 +172,7 @@ def solve_general(
   conjugated = transpose and not conjugate
 
   def solve(columns):
-    # Aᵀ x = b where Aᴴ x̄ = b̄.
+    # Aᵀ x = b is equivalent to Aᴴ x̄ = b̄.
     columns = columns.conj() if conjugated else columns
     matrix, packed = (x.astype(columns.dtype) for x in (factor.matrix, factor.blocks))
     x = _solution(

@@ -162,7 +162,7 @@ VALUES = {
 
 
 def _degenerate(rng, dtype):
-  """Yields each of VALUES as a diagonal matrix and in a random unitary basis."""
+  """Returns each of VALUES as a diagonal matrix and in a random unitary basis."""
   u = matrices.unitary(rng, 5, dtype)
   turned = np.stack([(u * w) @ u.conj().T for w in VALUES.values()])
   straight = np.stack([np.diag(w) for w in VALUES.values()])

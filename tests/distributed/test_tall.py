@@ -136,7 +136,7 @@ def test_randomized_svd(layout, kind, rng):
 
 
 def test_randomized_svd_within_its_bound(rng):
-  """Theorem 10.5 of Halko, Martinsson and Tropp, for a spectrum that hardly decays.
+  """Theorem 10.5 of Halko, Martinsson and Tropp holds for a spectrum that hardly decays.
 
   The bound holds for the mean over keys. No singular value is off by more than the error.
   """

@@ -60,7 +60,7 @@ def conditions(dtype):
 
 
 def _made(types, names, dtype):
-  """Yields the matrices of `names`, or all. Each takes long to make at large orders."""
+  """Returns the matrices of `names`, or all. Each takes long to make at large orders."""
   return {
       name: np.asarray(make()).astype(dtype) for name, make in types.items()
       if names is None or name in names}

@@ -327,8 +327,10 @@ CONTRACTED = {"AB": (2, 1), "AᵀB": (1, 1), "ABᵀ": (2, 2), "AᵀBᵀ": (1, 2)
 @pytest.mark.parametrize("kind", CONTRACTED)
 @pytest.mark.parametrize("dtype", [np.float32, np.complex128])
 def test_products(kind, dtype, rng):
-  """Products of batches with either operand transposed; XLA computes the product of two
-  transposes."""
+  """Either operand of a product of batches may be transposed.
+
+  XLA computes the product of two transposes.
+  """
   of_a, of_b = CONTRACTED[kind]
   a = matrices.general(rng, (7,), *((4, 6) if of_a == 2 else (6, 4)), dtype)
   b = matrices.general(rng, (7,), *((6, 5) if of_b == 1 else (5, 6)), dtype)
@@ -470,7 +472,7 @@ def counts(dtype=np.int32, shape=(4, 4)):
 
 
 def cut(mask, x, fill=0.0):
-  """Masks by operations of the program itself, because jax.numpy's functions are calls in it."""
+  """Makes masks by the program's own operations, because jax.numpy's functions are calls in it."""
   mask = jax.lax.broadcast_in_dim(mask, x.shape, range(x.ndim - mask.ndim, x.ndim))
   return jax.lax.select(mask, x, jax.lax.full_like(x, fill))
 

@@ -422,7 +422,7 @@ def test_determinants_of_degenerate_factors(rng):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.complex64], ids=lambda dtype: dtype.__name__)
 def test_determinants_of_factors_with_subnormal_pivots(dtype):
-  """XLA's comparisons and logarithms take subnormal pivots for zero. One product overflows."""
+  """XLA's comparisons and logarithms treat subnormal pivots as zero. One product overflows."""
   phase = dtype(1 if dtype is np.float32 else 1 + 1j)
   for diagonal in ([1e-40, 1e30, 1e20], [3e38, 2e-3, 1]):
     a = phase * np.diag(diagonal).astype(dtype)

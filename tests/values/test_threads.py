@@ -105,7 +105,7 @@ def test_batch_invariance(case, dtype, n, rng):
   _alone_and_in_batches(case, dtype, n, (1, 2, 3, 7, 17, 70), rng)
 
 
-# Sizes near one and two registers of lanes at every level; longer runs take all other sizes.
+# Sizes near one and two registers of lanes at every level. Longer runs take all other sizes.
 @pytest.mark.parametrize("sizes", [
     pytest.param((*range(1, 10), *range(15, 18), *range(31, 36)), id="about a register"),
     pytest.param((*range(10, 15), *range(18, 31)), id="others", marks=pytest.mark.extended)])
