@@ -26,7 +26,7 @@ def load(file: pathlib.Path) -> dict[str, Any]:
 
 
 class Report:
-  """The measured cells of a file, over one rival."""
+  """The measured cells of a file, compared with one rival."""
 
   def __init__(
       self, data: dict[str, Any], rival: str, sizes: list[int] | None, batches: list[float] | None):
@@ -47,7 +47,7 @@ class Report:
     return cell["speedup"][self.rival]["median"]
 
   def fraction(self, cell: Cell) -> float:
-    """The least time for its operations or its traffic at the ceiling, over the time taken."""
+    """Returns the least time at the ceiling for operations or traffic, over the time taken."""
     ceilings = self.header["ceilings"]
     flops = cell["flops"] / ceilings.get(cell["dtype"], math.inf)
     return max(flops, cell["bytes"] / ceilings["bytes"]) / cell["seconds"]["ours"]
@@ -57,7 +57,7 @@ class Report:
     return [cell for cell in self.cells if cell["dtype"] in (dtype, "i32")]
 
   def usual_batches(self, cells: list[Cell]) -> dict[int, float]:
-    """For each n the largest batch that most operations were measured at; 0 if there is none."""
+    """Returns for each n the largest batch that most operations were measured at, or 0."""
     batches = {}
     for n in self.sizes:
       found = [at_largest_batch(cells, op, n) for op in self.ops]
@@ -67,7 +67,7 @@ class Report:
 
 
 def batch_of(cell: Cell) -> float:
-  """The length of the batch; infinity where it is what fills the memory, whatever that is."""
+  """Returns the length of the batch, or infinity for the batch that fills the memory."""
   return math.inf if cell.get("fills_memory") else cell["batch"]
 
 
@@ -206,8 +206,10 @@ def print_tables(report: Report, console: Console) -> None:
 
 
 def table_of_history(reports: list[Report]) -> Table:
-  """Speed-ups over the rival, run by run, of the cells that all runs have: where the machine is
-  slow for a day, the rival is too."""
+  """Returns speed-ups over the rival, run by run, of the cells that all runs have.
+
+  On a day when the machine is slow, the rival is slow too.
+  """
   found = [
       {(cell["op"], cell["n"], batch_of(cell), cell["dtype"]): report.speedup(cell)
        for cell in report.cells} for report in reports]
@@ -232,7 +234,10 @@ def table_of_history(reports: list[Report]) -> Table:
 
 
 def markdown(report: Report) -> str:
-  """A row for each operation; where there are several dtypes, a cell has the speed-up of each."""
+  """Returns a row for each operation.
+
+  If there are several dtypes, a cell has the speed-up of each.
+  """
   by_dtype = [report.of_dtype(dtype) for dtype in report.dtypes]
   usual = [report.usual_batches(cells) for cells in by_dtype]
   rows = [
@@ -284,7 +289,7 @@ def plot(
     quantity: Callable[[Report, Cell], tuple[float, float, float]],
     label: str,
 ) -> None:
-  """A panel for each operation, a line for each batch, the quartiles as a band around it."""
+  """Draws a panel for each operation and a line for each batch, with its quartiles as a band."""
   import matplotlib as mpl
 
   mpl.use("Agg")

@@ -113,8 +113,8 @@ def lstsq(
   float16 and bfloat16 are computed in float32, whose eps is meant then, and the results rounded.
   Their numbers count as exact: for a matrix that was rounded to them give `rcond`.
 
-  Algorithm: the singular value decomposition. Derivative: Golub and Pereyra, right wherever the
-  rank does not change, at equal singular values too.
+  Algorithm: the singular value decomposition. Derivatives are those of Golub and Pereyra. They are
+  right wherever the rank does not change, also at equal singular values.
 
   Example:
     >>> import jax.numpy as jnp, linalg

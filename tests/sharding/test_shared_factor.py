@@ -212,7 +212,7 @@ def test_gradient_of_shared_factor(name, kind, rng):
 
 
 def test_batched_matrices_under_vmap_are_factored_once(rng):
-  """vmap over the right-hand sides of matrices with a batch of their own.
+  """`vmap` maps the right-hand sides of matrices that have a batch of their own.
 
   Catches matrices that are copied and factored for every right-hand side.
   """
