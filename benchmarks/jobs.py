@@ -29,7 +29,10 @@ def turn(lock: str | None) -> Iterator[None]:
 
 
 class Lines:
-  """A file that takes what one of a run's jobs measures, a line each: what it has is never lost."""
+  """A file for the measurements of one of a run's jobs.
+
+  Each is written as a line at once, so none is lost.
+  """
 
   def __init__(self, path: pathlib.Path):
     self._file = path.open("w")

@@ -149,7 +149,7 @@ class _Compact:
 
 
 def _library(functions: Callable[[ctypes.CDLL], Any]) -> Any:
-  """A module, as far as benchmarks are concerned."""
+  """A stand-in for a module, with the attributes that benchmarks use."""
   return types.SimpleNamespace(
       linalg=functions(_load()), __version__=importlib.metadata.version("mkl"))
 

@@ -53,7 +53,7 @@ def rng() -> np.random.Generator:
 
 @pytest.fixture(params=cases.CASES, ids=lambda case: case.name)
 def case(request: pytest.FixtureRequest) -> cases.Case:
-  """Every operation in turn."""
+  """Yields every operation in turn."""
   return request.param
 
 

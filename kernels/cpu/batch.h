@@ -1,9 +1,9 @@
 // Spreads a batch over XLA's intra-op thread pool.
 //
-// The pool may be busy with other handlers that wait in turn. So nobody here waits for a task that
-// has not started. The calling thread takes chunks from the same queue as its helpers, and waits
-// only for chunks that some thread has begun. A helper that starts late finds the queue empty and
-// leaves. All of them share the queue, so it outlives the call.
+// The pool may be busy with other handlers that wait in turn. So no thread here waits for a task
+// that has not started. The calling thread takes chunks from the same queue as its helpers, and
+// waits only for chunks that some thread has begun. A helper that starts late finds the queue empty
+// and leaves. All of them share the queue, so it outlives the call.
 #pragma once
 
 #include <algorithm>

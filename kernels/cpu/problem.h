@@ -13,8 +13,8 @@
 // constants that it depends on are in tuning.h.
 //
 // A problem lacks the paths that its matrices never take. Matrices without elements, or no matrices
-// at all, may fit no path. Then the problem has IsEmpty(), and RunEmpty() for results that have
-// elements all the same.
+// at all, may fit no path. Then the problem has IsEmpty(), and RunEmpty() for results that still
+// have elements.
 #pragma once
 
 #include <stdexcept>

@@ -339,8 +339,7 @@ void QrPivoted(ffi::ThreadPool pool, ffi::AnyBuffer a, Result q, Result r, Resul
   });
 }
 
-// The derivatives of A = Q R, where Q has the shape of A. Callers take them for small matrices
-// only.
+// The derivatives of A = Q R, where Q has the shape of A. Callers use them for small matrices only.
 template <class T>
 struct QrDerivativeProblem {
   QrShape shape;

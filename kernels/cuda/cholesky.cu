@@ -19,7 +19,7 @@
 namespace linalg::cuda {
 namespace {
 
-// For n by n matrices.
+// Matrices are n by n.
 template <class E>
 struct CholeskyProblem {
   int n;

@@ -3,15 +3,15 @@
 // Up to kThreadEighBytes, one thread per matrix runs the QL iteration of kernels/small in shared
 // memory.
 //
-// Up to kTeamEigh, as far as shared memory allows, there are three launches. A team per matrix
-// reduces it to tridiagonal form. A thread per matrix iterates for the eigenvalues of that, so that
-// many of these long chains run side by side. A team per matrix applies the rotations that the
-// thread has recorded.
+// Up to kTeamEigh, if shared memory suffices, there are three launches. A team per matrix reduces
+// it to tridiagonal form. A thread per matrix iterates for the eigenvalues of that, so that many of
+// these long chains run side by side. A team per matrix applies the rotations that the thread has
+// recorded.
 //
 // Larger matrices take cuSOLVER: XsyevBatched, piece by piece, or Xsyevd for a single matrix. It
-// gets both triangles and is asked for the upper one, because it has failed on lower ones of
-// complex matrices (jax issue 32641). A matrix that holds NaN or Inf is passed to it as the
-// identity, and gets NaN and info = -1.
+// gets both triangles and reads the upper one, because it has failed on lower ones of complex
+// matrices (jax issue 32641). A matrix that holds NaN or Inf is passed to it as the identity, and
+// gets NaN and info = -1.
 #include "kernels/cuda/eigh_path.h"
 #include "kernels/cuda/eigh_problem.h"
 #include "kernels/cuda/handles.h"

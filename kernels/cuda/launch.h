@@ -103,7 +103,7 @@ void AllowShared(Kernel* kernel, int64_t bytes) {
         "cudaFuncSetAttribute");
 }
 
-// `parts` of each matrix can be shared out: each part has a thread, as far as a block has them.
+// `parts` of each matrix can be distributed. Each part gets a thread, up to the number in a block.
 template <class Job>
 void LaunchThreads(cudaStream_t stream, const Job& job, int64_t batch, const SharedLayout& layout,
                    int parts = 1) {

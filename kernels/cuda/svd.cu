@@ -76,7 +76,7 @@ struct SmallSvd {
   }
 };
 
-// For square matrices.
+// Matrices are square.
 template <bool kVectors, class E>
 void RunSmallSvd(cudaStream_t stream, int64_t batch, const SvdProblem<E>& problem) {
   using V = RealElement<E>;

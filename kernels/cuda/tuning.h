@@ -59,7 +59,7 @@ inline constexpr int64_t kBlockQrBytes = 4 << 20;
 
 // The least batch of larger matrices that take a block each in global memory: cuda_global.json.
 inline constexpr int64_t kBlockBatch = 24;
-// The largest n of general eigenproblems by a team, whatever the batch: cuda_global.json.
+// The largest n of general eigenproblems by a team, for any batch: cuda_global.json.
 inline constexpr int64_t kTeamEig = 64;
 // Blocks that work in global memory at a time, and their threads: cuda_global.json.
 inline constexpr int64_t kBlockBlocks = 2 * 132;

@@ -82,7 +82,7 @@ class Exchanges {
     }
   }
 
-  // All steps in one pass over all rows.
+  // Does all steps in one pass over all rows.
   template <int kCols, class E>
   LINALG_INLINE void ByRows(E* b, int ldb) const {
     E* const top = b + first_ * ldb;
@@ -120,7 +120,7 @@ class Exchanges {
   uint64_t picked_[kSteps];
 };
 
-// For a single matrix.
+// This overload is for a single matrix.
 template <int kSteps, class V>
   requires(kLanesOf<V> == 1)
 class Exchanges<kSteps, V> {

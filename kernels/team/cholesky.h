@@ -54,7 +54,7 @@ class DiagonalFactor {
   }
 
  private:
-  // Solves for the first `count` elements of a row. Returns what is left of the next one.
+  // Solves for the first `count` elements of a row. Returns the reduced next pivot.
   LINALG_TEAM E SolveRow(int count, E* row) const {
     E x[kSize], next{};
     LINALG_UNROLL

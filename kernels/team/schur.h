@@ -21,7 +21,7 @@ namespace linalg::team {
 // The workspace of Schur.
 template <class E>
 struct SchurWork {
-  E* z;  // 1 + n ld elements; the operand from the second of them on, Z in the end
+  E* z;  // 1 + n ld elements; the operand begins at the second one, and Z replaces it
   E* t;  // n ld, if Z is wanted; else T's blocks take the operand's place
   int ld;
   E* taus;     // n

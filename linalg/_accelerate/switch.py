@@ -111,7 +111,7 @@ def _switch() -> _Switch:
 
 
 def _router(name: str, route: Route | str) -> Callable[..., Any]:
-  """The function that is asked for a lowering rule each time that a primitive is lowered."""
+  """The function that returns a lowering rule each time that a primitive is lowered."""
 
   def router(platform, automatic, parameters):
     switch = _switch()
@@ -203,7 +203,7 @@ def accelerate(enabled: bool = True, *, products: bool = False) -> None:
   exported programs.
 
   The logger "linalg.accelerate" reports at level DEBUG where each compiled call went. `show_config`
-  lists what is accelerated.
+  lists the accelerated primitives.
 
   Args:
     enabled: whether to accelerate, or to leave all to JAX again. A call that changes nothing has no

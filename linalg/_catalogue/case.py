@@ -19,7 +19,7 @@ def _same(results):
 
 @dataclass(frozen=True)
 class Case:
-  """One way to call a function, and what the suites and benchmarks must know of it.
+  """One way to call a function, with the data that suites and benchmarks need.
 
   Attributes:
     name: the function's name, and a suffix for a particular case.
@@ -41,7 +41,7 @@ class Case:
     slow: whether its programs take long to compile.
     closed_form: the size up to which the function, or its derivative, is another formula.
     scan: whether the derivative is a loop over columns.
-    composed: whether what it calls is composed of other functions in Python.
+    composed: whether its function is composed of other functions in Python.
     matrix: of which of LAPACK's kinds of test matrices its operands are made: "general",
       "nonsingular", "positive" or "hermitian". By default what `operands` says of itself.
     of_matrix: a stack of such matrices -> the operands.
@@ -50,7 +50,7 @@ class Case:
     empty: whether there is a result for matrices without entries.
     xla: whether XLA has it where a handler has not, its sizes being symbols, or sharded.
     any_size: whether a size may be a symbol of jax.export.
-    unordered: whether the order of what it finds is an algorithm's own.
+    unordered: whether the order of its results depends on the algorithm.
     zeros: whether parts of a result are zero whatever the operands hold.
     varying: the places of the results whose last bits depend on the batch, and why.
     lapack: whether its rounding can be held against that of `stock`, which calls LAPACK.

@@ -74,7 +74,7 @@ def gauss_legendre(count: int) -> list[tuple[float, float]]:
 
 
 def permutation_matrix(permutation: jax.Array, dtype: Any) -> jax.Array:
-  """P with (P A)[i] = A[permutation[i]]. A gather's result would have no sharding."""
+  """Returns P with (P A)[i] = A[permutation[i]]. A gather's result would have no sharding."""
   index = jnp.arange(permutation.shape[-1], dtype=permutation.dtype)
   return (permutation[..., None] == expand(index, permutation[..., None])).astype(dtype)
 

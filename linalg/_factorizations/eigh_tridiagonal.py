@@ -90,7 +90,7 @@ def _operands(d, e):
 
 
 def _chosen(select, select_range):
-  """The eigenvalues that are asked for, by index."""
+  """Returns the requested eigenvalues, by index."""
   if select == "a":
     return slice(None)
   if select == "i":

@@ -19,7 +19,7 @@ from linalg._core.tuning import may_be_small_products, suits_products
 
 __all__ = ["congruence", "matmul"]
 
-# The precision of products in rules, whatever the user's default is.
+# The precision of products in rules, which does not depend on the user's default.
 _FULL = jax.lax.Precision.HIGHEST
 
 

@@ -32,7 +32,10 @@ def _beside_diagonal(a, offset):
 
 
 def _next(x, offset=1):
-  """y with yᵢ = xᵢ₊ₒ, and zeros beyond the end, as padding: a shift would be a gather."""
+  """Returns y with yᵢ = xᵢ₊ₒ, and zeros beyond the end.
+
+  It pads, because a shift would be a gather.
+  """
   shift = (*((0, 0, 0),) * (x.ndim - 1), (-offset, offset, 0))
   return jax.lax.pad(x, jnp.zeros((), x.dtype), shift)
 
@@ -44,7 +47,7 @@ def _stored(t, first, n):
 
 
 def _blocks(t):
-  """For each row i: (Tᵢᵢ, Tᵢ,ᵢ₊₁, Tᵢ₊₁,ᵢ, Tᵢ₊₁,ᵢ₊₁), and 0 for elements outside."""
+  """Returns (Tᵢᵢ, Tᵢ,ᵢ₊₁, Tᵢ₊₁,ᵢ, Tᵢ₊₁,ᵢ₊₁) for each row i, with 0 for elements outside."""
   n = t.shape[-1]
   if isinstance(n, int) and n > 0:  # a symbolic size allows no stride
     # XLA would read the whole matrices for the sums below.

@@ -314,14 +314,14 @@ def log_diagonal(g: Cyclic, l: jax.Array) -> jax.Array:
 
 
 def scaled_product_of(x: jax.Array) -> tuple[jax.Array, jax.Array]:
-  """(p, e) of the product p 2^e of all numbers of an array."""
+  """Returns (p, e), where p 2^e is the product of all numbers of an array."""
   ordinary = (x != 0) & jnp.isfinite(x)
   part, exponent = scaled_product(jnp.ravel(jnp.where(ordinary, x, 1)))
   return part * jnp.prod(jnp.where(ordinary, 1, x)), exponent
 
 
 def square_of_diagonal(g: Cyclic, l: jax.Array) -> tuple[jax.Array, jax.Array]:
-  """(p, e) of the product p 2^e of the squares of the device's part of L's diagonal."""
+  """Returns (p, e): p 2^e is the product of the squares of the device's part of L's diagonal."""
   part, exponent = scaled_product_of(g.diagonal(l).real)
   return part * part, 2 * exponent
 

@@ -63,7 +63,7 @@ def _exchange(x, *, axes, groups):
       x, axes, split_axis=x.ndim - 3, concat_axis=x.ndim - 3, axis_index_groups=groups)]
 
 
-# All-to-all in groups of devices. JAX's own does not support groups under `vmap`.
+# Does an all-to-all in groups of devices. JAX's own does not support groups under `vmap`.
 exchange_p: ffi.Operation = ffi.operation(
     "linalg_distributed_exchange", "g m n -> g m n", [0],
     attributes={"axes": None, "groups": None}, platforms=(), jvp=_exchange_jvp,
@@ -220,7 +220,7 @@ class Cyclic(NamedTuple):
     """Stored: tall x columns."""
     return cut(x, k * self.tall, self.tall, 0)[:, _slice(among, self.wide)]
 
-  # All of a panel's columns or rows, from each device's stored part of them.
+  # Gathers a panel's columns or rows from each device's part of them.
 
   def all_columns(self, slab):
     """Columns, for this device's rows: rows x width."""

@@ -194,8 +194,7 @@ def inverse(g: Cyclic, packed: jax.Array, order: jax.Array) -> jax.Array:
 def determinant(
     g: Cyclic, packed: jax.Array, order: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-  """(p, e) of the product p 2^e of the device's part of U's diagonal, and the product of its
-  phases.
+  """Returns (p, e) for the product p 2^e of the device's part of U's diagonal, and its phase.
 
   The first device includes the sign of the permutation.
   """

@@ -173,7 +173,7 @@ class CholeskyFactor:
     return _det(self.grid, self.matrix, self.blocks).astype(self.dtype)
 
   def solve(self, b: ArrayLike) -> jax.Array:
-    """x of A x = b, for a vector (n,) or a few columns (n, k).
+    """Solves A x = b for a vector (n,) or a few columns (n, k).
 
     Each device uses all of b. If its rows are sharded it is gathered, and x is sharded like it.
     """

@@ -64,14 +64,14 @@ class Redistribution(NamedTuple):
     return jnp.clip(index, 0, self.chunk - 1)
 
   def returned(self, device):
-    """For each index of a device's chunk, its position among those that it sent."""
+    """Returns for each index of a device's chunk its position among those that the device sent."""
     index = device * self.chunk + jnp.arange(self.chunk, dtype=device.dtype)
     group = remainder(quotient(index, self.unit), self.groups)
     number = quotient(index, self.cycle) * self.unit + remainder(index, self.unit)
     return group * self.slots + number - self._before(device, group)
 
   def incoming(self, group):
-    """For each entry of a group, its position among those that its members receive.
+    """Returns for each entry of a group its position among those that the group's members receive.
 
     An index beyond the last chunk has an arbitrary position.
     """

@@ -35,7 +35,7 @@ _GATHERED = 8
 
 
 class Rows(NamedTuple):
-  """How the rows of a tall matrix are sharded, and what is computed with it.
+  """The sharding of the rows of a tall matrix, with operations on them.
 
   `rows.even(a)` adds rows of zeros after the first `height`, and a column of zeros to a matrix
   without columns: no array of a `shard_map` may be empty.

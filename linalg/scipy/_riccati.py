@@ -397,7 +397,7 @@ def solve_continuous_are(
     s: ArrayLike | None = None,
     balanced: bool = True,
 ) -> jax.Array:
-  """X of Aᴴ X + X A - X B R⁻¹ Bᴴ X + Q = 0; `scipy.linalg.solve_continuous_are`, batched.
+  """Solves Aᴴ X + X A - X B R⁻¹ Bᴴ X + Q = 0; `scipy.linalg.solve_continuous_are`, batched.
 
   Args:
     a: matrices (..., n, n).
@@ -443,7 +443,7 @@ def solve_discrete_are(
     s: ArrayLike | None = None,
     balanced: bool = True,
 ) -> jax.Array:
-  """X of Aᴴ X A - X - Aᴴ X B (R + Bᴴ X B)⁻¹ Bᴴ X A + Q = 0; `scipy.linalg.solve_discrete_are`,
+  """Solves Aᴴ X A - X - Aᴴ X B (R + Bᴴ X B)⁻¹ Bᴴ X A + Q = 0; `scipy.linalg.solve_discrete_are`,
   batched.
 
   Args:

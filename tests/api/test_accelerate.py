@@ -1,4 +1,4 @@
-"""`accelerate`: which primitives it switches, when, for whom, and what it leaves alone."""
+"""`accelerate` switches given primitives in given threads and programs, and no others."""
 
 import logging
 import os

@@ -1,4 +1,4 @@
-"""benchmarks/: what is timed is of the package's table, and runs leave tracked files alone."""
+"""The benchmarks time the operations of the package's table, and leave tracked files unchanged."""
 
 import json
 import pathlib

@@ -1,4 +1,4 @@
-"""`linalg/_catalogue` has a record of every public function, and each record says what it must.
+"""`linalg/_catalogue` has a record of every public function, and each record is complete.
 
 The documentation's generated parts are up to date with it.
 """
@@ -70,7 +70,7 @@ def test_record(function):
 
 @cases.each_function([x for x in CATALOGUE if x in OF_MATRICES or x.name in cases.OF_SCIPY])
 def test_function_of_matrices(function):
-  """It says what it does at degenerate points, and has cases or the reason why it has none."""
+  """A record describes degenerate points, and has cases or the reason why it has none."""
   assert function.behaviours
   assert bool(function.cases) != bool(function.no_cases)
   if function.cases:
@@ -114,7 +114,7 @@ def test_functions_with_handlers():
 
 
 def test_named_tests_exist():
-  """docs/functions.md names a test for what it says."""
+  """docs/functions.md names a test for each claim."""
   page = (ROOT / "docs" / "functions.md").read_text()
   named = set(re.findall(r"`(\w+/test_\w+\.py)(?:::(test_\w+))?`", page))
   assert named

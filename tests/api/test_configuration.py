@@ -1,4 +1,4 @@
-"""Every function under JAX's settings.
+"""Every function works under JAX's settings.
 
 The settings look for mistakes, change how programs are made, or cache compiled programs.
 """

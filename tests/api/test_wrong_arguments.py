@@ -160,7 +160,7 @@ def test_factors_are_a_pair():
 
 
 def test_errors_from_within_are_left_alone():
-  """A failure of the caller's own function is no wrong argument, whatever its kind."""
+  """A failure of the caller's own function is not a wrong argument, for any kind of exception."""
 
   def f(w):
     raise TypeError("mine")
@@ -170,6 +170,6 @@ def test_errors_from_within_are_left_alone():
 
 
 def test_transformed_functions_are_compiled_as_such():
-  """JAX copies a function's attributes to what it makes of it: `lower` must not be one."""
+  """JAX copies a function's attributes to the transformed function, so `lower` must not be one."""
   mapped = jax.jit(jax.vmap(linalg.solve, in_axes=(None, 0)))
   assert mapped.lower(EYE, np.ones((7, 3))).out_info.shape == (7, 3)

@@ -82,7 +82,7 @@ def _our_eigenvalues(a):
   return w[jnp.lexsort((w.imag, w.real))]
 
 
-# For each: this package's function, the same function in many digits, and the kind of operand.
+# Each entry has this package's function, the function in many digits, and the kind of operand.
 FUNCTIONS = {
     "cholesky": (linalg.cholesky, mpmath.cholesky, "positive"),
     "inv": (linalg.inv, mpmath.inverse, "general"),

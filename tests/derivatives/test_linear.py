@@ -265,7 +265,7 @@ def test_solve_factors_once(rng):
 
 
 def test_systems_without_elements():
-  """Their info has elements all the same, so the handler is called."""
+  """Their info still has elements, so the handler is called."""
   operands = np.zeros((2, 0, 0)), np.zeros((2, 0, 3))
   (_, info), _ = jax.jvp(linalg.solve_ex, operands, operands)
   np.testing.assert_array_equal(info, [0, 0])

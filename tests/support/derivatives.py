@@ -44,7 +44,7 @@ def _all_modes(function, primals, tangents, cotangents):
       "stencil": jax.jvp(function, points, lines),
       "second": jax.jvp(first, primals, tangents)[1],
       "gradient": gradient(*primals),
-      # Two products of the Hessian with the tangent.
+      # Returns two products of the Hessian with the tangent.
       "forward over reverse": jax.jvp(gradient, primals, tangents)[1],
       "reverse over reverse": jax.grad(slope, everything)(*primals),
   }

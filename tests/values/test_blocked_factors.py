@@ -248,7 +248,7 @@ def test_empty_matrices(dtype, shape):
   q, r = linalg.qr(np.zeros((2, m, 3 * n), dtype), "complete")
   np.testing.assert_array_equal(q, np.tile(np.eye(m), (2, 1, 1)))
   assert r.shape == (2, m, 3 * n)
-  # No right-hand sides.
+  # There are no right-hand sides.
   eye = np.eye(70, dtype=dtype)
   nothing = np.zeros((70, 0), dtype)
   for x in (linalg.solve(eye, nothing), linalg.triangular_solve(eye, nothing, left_side=True)):

@@ -190,7 +190,7 @@ def test_derivative_of_an_ill_conditioned_cholesky_update(downdate, dtype, rng):
 @pytest.mark.all_dtypes
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64, np.complex128])
 def test_derivative_of_a_cholesky_update_by_a_large_vector(dtype, rng):
-  """Derivatives keep all digits, whatever multiple of |R| |w| is.
+  """Derivatives keep all digits for any ratio of |R| and |w|.
 
   For n = 1, R' is h = |(r, w)|, with dh / dr = r / h and dh / dw = w / h.
   """
