@@ -1,4 +1,4 @@
-"""Times programs of other libraries as they are, and with JAX's linear algebra accelerated.
+"""Times programs of other libraries, unchanged and with JAX's linear algebra accelerated.
 
   pip install numpyro tinygp lineax dynamax optax diffrax
   python benchmarks/clients.py
@@ -235,7 +235,7 @@ _INSTRUCTION = re.compile(r"\s*(?:ROOT )?%?([\w.\-]+) = .*?[\s)}]([a-z][\w\-]*)\
 def shares(compiled: Any, operand: Any, seconds: float) -> dict[str, float | None]:
   """Returns the shares of linear algebra and of products in the time of JAX's program.
 
-  They are by JAX's profiler. An operation that contains others counts through them alone. A call
+  JAX's profiler measures them. An operation that contains others counts only through these. A call
   takes so many `seconds`.
   """
   kinds, names = {}, {}

@@ -93,7 +93,7 @@ THREAD_VARIABLES = ("XLA_FLAGS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL
 
 
 class Contest(NamedTuple):
-  """A case that is timed beside stock JAX."""
+  """A case that is timed against stock JAX."""
 
   name: str
   ours: Callable[..., Any]

@@ -53,7 +53,7 @@ def rng() -> np.random.Generator:
 
 @pytest.fixture(params=cases.CASES, ids=lambda case: case.name)
 def case(request: pytest.FixtureRequest) -> cases.Case:
-  """Yields every operation in turn."""
+  """Runs the test for every operation."""
   return request.param
 
 

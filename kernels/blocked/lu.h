@@ -21,7 +21,7 @@ class LuFactors {
  public:
   LuFactors(int64_t rows, int64_t cols);
 
-  // Factors the row-major `a`. Returns 0, from 1 the first zero pivot, or kHoldsNaN.
+  // Factors the row-major `a`. Returns 0, the 1-based index of the first zero pivot, or kHoldsNaN.
   int Factor(const T* a, const RunTasks& run_tasks = RunInTurn);
 
   // Matrices are square. x (n, cols), in a workspace, = A⁻¹ x. inverse (n, n) = A⁻¹, with an n by n

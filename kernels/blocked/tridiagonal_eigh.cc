@@ -98,7 +98,7 @@ void TridiagonalEigh<R>::SetWeights(Halves halves, R sign) {
   }
 }
 
-// Merges two halves, coupled by `beside`: eigenvalues and eigenvectors.
+// Merges the eigenvalues and eigenvectors of two halves, which are coupled by `beside`.
 template <class R>
 int TridiagonalEigh<R>::Merge(Halves halves, R beside, R* d, const RunTasks& run_tasks) {
   const int64_t first = halves.first;

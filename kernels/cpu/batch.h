@@ -118,7 +118,7 @@ inline void ForEachRange(::xla::ffi::ThreadPool& pool, int64_t batch, double nan
                          RangeBody body, int64_t most_threads) {
   if (batch == 0) return;
   const double total = nanoseconds * static_cast<double>(batch);
-  // The time may be infinite, or too long for an integer; then all threads have enough to do.
+  // The time may be infinite, or too long for an integer. Then all threads have enough work.
   const double shares = std::min(static_cast<double>(batch), total / kLeastShareNanoseconds);
   const int64_t threads =
       std::min({UsableThreads(pool), batch, most_threads, static_cast<int64_t>(shares)});
@@ -133,7 +133,7 @@ inline void ForEachRange(::xla::ffi::ThreadPool& pool, int64_t batch, double nan
     try {
       pool.Schedule([queue, chunk = &run_chunk] { queue->Drain(chunk); });
     } catch (const std::bad_alloc&) {
-      break;  // earlier helpers hold run_chunk, so this call must go on and wait for them
+      break;  // earlier helpers hold run_chunk, so this call must continue and wait for them
     }
   }
   queue->Drain(&run_chunk);

@@ -45,7 +45,8 @@ inline constexpr int64_t kLaneLu = 32;
 
 // Triangular solves, and systems with them: cpu_triangular.json.
 inline constexpr int64_t kLaneTriangular = 32;
-// Fused multiply-adds of a system; with more, a single one is faster in vectors of its columns.
+// The limit of fused multiply-adds of a system. A single system with more is faster in vectors of
+// its columns.
 inline constexpr double kLaneTriangularOperations = 8192;
 // The order and the right-hand sides from which tiles pay off.
 inline constexpr int64_t kLeastTileTriangular = 4;

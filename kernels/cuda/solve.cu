@@ -177,7 +177,7 @@ struct CopyFirst {
   __device__ void operator()(int64_t i) const { values[i + 1] = values[0]; }
 };
 
-// The results other than x; the factors, if they are requested.
+// The results other than x, and the factors if they are requested.
 template <class T>
 struct SolveResults {
   int32_t* info;

@@ -228,9 +228,9 @@ LINALG_INLINE void LuStep(int rows, int cols, int first, E* a, RealElement<E>* p
          a + end * cols + end, cols);
 }
 
-// Factors in place. pivots (min(rows, cols)) and permutation (rows) count from 0. Returns 0, from 1
-// the first zero pivot, or kHoldsNaN. Without a permutation, the rows of L stay in the order of
-// their elimination, and NaN is not reported.
+// Factors in place. pivots (min(rows, cols)) and permutation (rows) count from 0. Returns 0, the
+// 1-based index of the first zero pivot, or kHoldsNaN. Without a permutation, the rows of L stay in
+// the order of their elimination, and NaN is not reported.
 template <class E>
 LINALG_INLINE RealElement<E> LuInline(int rows, int cols, E* a, RealElement<E>* pivots,
                                       RealElement<E>* permutation) {

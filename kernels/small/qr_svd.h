@@ -135,7 +135,7 @@ class QrSvd {
     }
     const V failed = GolubKahan(s, beside_, n_, Vectors(d_, e_, n_, stride_, left_, right_));
     SortOrdered<true>(s, n_, order_);
-    // The matrix is free, and so are the left reflectors once they have been applied.
+    // The matrix's memory is free. That of the left reflectors is free once they have been applied.
     Order(left_, matrix_);
     MultiplyByQ<B>(false, n_, n_, reflectors_.LeftCount(n_), reflectors_.left,
                    reflectors_.left_taus, matrix_);

@@ -307,7 +307,7 @@ struct SweepPair {
   }
   LINALG_INLINE int Shears() const { return first.last - first.first + second.last - second.first; }
 
-  // The shears of both sweeps at rotation k, from those that begin at `shears`; the second sweep is
+  // The shears of both sweeps at rotation k, from those that begin at `shears`. The second sweep is
   // at rotation k + 1. They are zero where a sweep has no such rotation.
   template <class V>
   LINALG_INLINE void Fetch(const V* shears, int k, V& one, V& other) const {

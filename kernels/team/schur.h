@@ -3,8 +3,8 @@
 // Computations, 4th ed., 7.5).
 //
 // Real matrices take two shifts at a time, so that T is real, with blocks of order 2 as LAPACK has
-// them. A step moves the bulge by a reflector of two or three elements. Every thread makes the
-// reflector for itself; the threads share the columns and rows that it changes.
+// them. A step moves the bulge by a reflector of two or three elements. Every thread computes the
+// reflector itself. The threads share the columns and rows that it changes.
 #pragma once
 
 #include "kernels/arithmetic/info.h"

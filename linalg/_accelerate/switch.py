@@ -208,7 +208,7 @@ def accelerate(enabled: bool = True, *, products: bool = False) -> None:
   Args:
     enabled: whether to accelerate, or to leave all to JAX again. A call that changes nothing has no
       effect. A change empties JAX's caches, so programs are compiled again when they are next
-      called. Programs that were compiled ahead of time stay as they are.
+      called. Programs that were compiled ahead of time do not change.
     products: whether batches of matrix products go to a handler too, also where one matrix serves
       the whole batch. The limit is 64 rows and columns, 16 on a GPU. The handlers are faster for
       such batches, but XLA fuses products with surrounding operations. On meshes with Auto axes

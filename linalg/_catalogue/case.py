@@ -42,8 +42,8 @@ class Case:
     closed_form: the size up to which the function, or its derivative, is another formula.
     scan: whether the derivative is a loop over columns.
     composed: whether its function is composed of other functions in Python.
-    matrix: of which of LAPACK's kinds of test matrices its operands are made: "general",
-      "nonsingular", "positive" or "hermitian". By default what `operands` says of itself.
+    matrix: LAPACK's kind of test matrices for its operands: "general", "nonsingular", "positive" or
+      "hermitian". By default what `operands` says of itself.
     of_matrix: a stack of such matrices -> the operands.
     variant: whether another case calls the same handler, or composed function, in its usual way.
     exact: whether `ratio` is the distance from the exact result, rather than a residual.
@@ -102,7 +102,7 @@ class Case:
 
   @property
   def kind_of_matrix(self) -> str | None:
-    """`matrix`, or what stands in its place."""
+    """Returns `matrix`, or its replacement."""
     return self.matrix or MATRICES.get(self.operands)
 
   def expected(self, *operands) -> tuple[np.ndarray, ...]:

@@ -1,4 +1,4 @@
-"""Eigenvalues of Hermitian and of general matrices, and the forms on the way to them."""
+"""Eigenvalues of Hermitian and of general matrices, and the intermediate forms."""
 
 import jax
 import jax.numpy as jnp
@@ -152,7 +152,7 @@ def _schur_ratio(operands, results):
   if np.iscomplexobj(t):
     assert not below.any()
   else:
-    # Two by two blocks on the diagonal, none beside another, of equal diagonals.
+    # Blocks of order 2 on the diagonal do not overlap, and their diagonals are equal.
     blocks = np.diagonal(below, -1, -2, -1) != 0
     assert np.count_nonzero(below) == np.count_nonzero(blocks)
     assert not np.any(blocks[..., 1:] & blocks[..., :-1])

@@ -48,7 +48,7 @@ class Function:
     name: the name in `module`.
     kind: the page and the section of the reference where it stands.
     module: the module that it belongs to.
-    classes: the public classes that stand beside it in the reference, such as its result's.
+    classes: the public classes that the reference lists with it, such as its result's.
     follows: whose signature it has, where that is not the first module of FOLLOWED with the name.
     differs: how it differs from its counterpart in jax.numpy.linalg.
     behaviours: rows of docs/functions.md.
@@ -157,12 +157,12 @@ class Function:
         for x in inspect.signature(function).parameters.values())
 
   def result_types(self) -> Mapping[str, str]:
-    """`results`, or what stands in their place."""
+    """Returns `results`, or their replacement."""
     operands = ", ".join("a" * self.required())
     return self.results or {f"{self.name}({operands})": "Array"}
 
   def stock_calls(self) -> Mapping[str, Callable[..., Any]]:
-    """`calls`, or what stands in their place, by the name with what is particular."""
+    """Returns `calls`, or their replacement, by names that begin with the function's."""
     usual = lambda m, a: getattr(m, self.name)(*(a,) * self.required())
     calls = self.calls or {"": usual}
     return {" ".join(filter(None, (self.name, which))): call for which, call in calls.items()}

@@ -131,7 +131,10 @@ def _banded(rng, batch, m, n, dtype):
   return (ab,)
 
 def _banded_positive(rng, batch, m, n, dtype):
-  """The lower triangle of a diagonally dominant matrix; a positive diagonal, but complex."""
+  """The lower triangle of a diagonally dominant matrix.
+
+  Its diagonal has a positive real part, and an imaginary part.
+  """
   del m
   ab = matrices.general(rng, batch, BELOW + 1, n, dtype)
   ab[..., 0, :] = ab[..., 0, :] - ab[..., 0, :].real + 8 * BELOW

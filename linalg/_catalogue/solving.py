@@ -156,7 +156,7 @@ def _right_ratio(operands, results):
   return checks.solution(np.triu(a).conj(), swap(x), swap(b))
 
 def _triangle_of(a):
-  """A lower triangle of A's condition; the other one, NaN, is not to be read."""
+  """A lower triangle of A's condition. The other triangle is NaN and must not be read."""
   lower = checks.adjoint(np.linalg.qr(checks.wide(a))[1]).astype(a.dtype)
   return np.where(np.tri(a.shape[-1], dtype=bool), lower, np.array(np.nan, a.dtype))
 

@@ -1,4 +1,4 @@
-"""Why a matrix has other last bits in other batches."""
+"""Finds why the last bits of a matrix's results depend on its batch."""
 
 SUMS = "XLA sums a few arrays in other orders than many"
 PRODUCTS = "XLA compiles products of complex numbers, or of small matrices, by the batch's size"

@@ -1,4 +1,4 @@
-"""Determinants, of matrices and from given factors.
+"""Determinants of matrices, and determinants from given factors.
 
 Jacobi's formula, d det A = tr(adj(A) dA), needs no inverse: the adjugate is a polynomial in A. Its
 transpose, the matrix of cofactors, is computed from LU factors. The derivative of the cofactors is
@@ -322,8 +322,8 @@ def det(a: ArrayLike) -> jax.Array:
   float16 and bfloat16 are computed in float32, and the determinants rounded.
 
   Algorithm: products of entries for n = 2 and 3, where they stay in range; else LU with partial
-  pivoting (`lu`). The product of the pivots keeps its exponent apart, so it does not overflow on
-  the way.
+  pivoting (`lu`). The product of the pivots keeps its exponent apart, so intermediate products do
+  not overflow.
 
   Example:
     >>> import jax, jax.numpy as jnp, linalg

@@ -283,7 +283,7 @@ def substitute(g: Cyclic, t: jax.Array, b: jax.Array, *, lower: bool, adjoint: b
 
   def step(i, carry):
     # `side` is the contribution of the device's own columns of T to each of its rows. For the
-    # adjoint, it is the X that its own rows of T are multiplied by.
+    # adjoint, it is the X that multiplies the device's own rows of T.
     x, side = carry
     k = g.panels - 1 - i if backward else i
     if adjoint:

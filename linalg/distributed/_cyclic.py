@@ -130,7 +130,7 @@ class Cyclic(NamedTuple):
     return Redistribution(chunk, devices, unit, groups, self.padded // groups)
 
   def map(self, function: Callable[..., Any], operands: str, results: str, *arrays: Any) -> Any:
-    """`function` applied to each device's parts of the arrays.
+    """Applies `function` to each device's parts of the arrays.
 
     `operands` and `results` have a letter for each array. "m" is a matrix in its own sharding, "c"
     one in the block-cyclic layout, and "s" an array that is the same on all devices. Arrays in the
@@ -252,7 +252,8 @@ class Cyclic(NamedTuple):
     """
     panels = slab.shape[0] // self.tall
     redistributed = slab.reshape(panels, self.columns, self.block, self.wide).swapaxes(0, 1)
-    redistributed = self.exchange_c(redistributed).reshape(self.columns, panels * self.block, self.wide)
+    redistributed = self.exchange_c(redistributed).reshape(
+        self.columns, panels * self.block, self.wide)
     return redistributed.swapaxes(0, 1).reshape(panels * self.block, self.width)
 
   def spread_to_rows(self, redistributed):
@@ -344,8 +345,8 @@ class Cyclic(NamedTuple):
         packed, begin * length, (begin + self.panels + 1) * length, axis=dimension)
 
   def add_adjoint(self, x, upper):
-    """The lower triangle of X with its adjoint added above the diagonal; with `upper`, the upper
-    triangle with its adjoint below.
+    """Returns the lower triangle of X with its adjoint added above the diagonal. If `upper`,
+    returns the upper triangle with its adjoint below.
 
     Blocks on the diagonal are added whole. The entries that are added to do not move.
     """
@@ -381,7 +382,10 @@ def longer(x, counts, dimension):
 
 
 def _integers(numbers: Any) -> tuple[int, ...] | None:
-  """A tuple of integers, also NumPy's, as Python integers; None for anything else."""
+  """Converts a tuple of integers, also NumPy's, to Python integers.
+
+  Returns None for other values.
+  """
   try:
     return tuple(map(operator.index, numbers)) if isinstance(numbers, tuple) else None
   except TypeError:

@@ -37,7 +37,7 @@ def map_parts(
     mesh: AbstractMesh, specs: Mapping[str, PartitionSpec], function: Callable[..., Any],
     operands: str, results: str, *arrays: Any
 ) -> Any:
-  """`function` applied to each device's parts of `arrays`.
+  """Applies `function` to each device's parts of `arrays`.
 
   `operands` and `results` have a letter for each array. `specs` says how an array of that letter is
   sharded.

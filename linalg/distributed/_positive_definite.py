@@ -247,7 +247,7 @@ def cholesky(
   """
   factor = positive_factor("cholesky", a, axes, grid, panel)
   lower = factor.lower()
-  check_positive(factor.info)  # last, as JAX takes no error through `shard_map`
+  check_positive(factor.info)  # this is last, because JAX takes no error through `shard_map`
   return lower
 
 

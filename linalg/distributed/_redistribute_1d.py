@@ -12,7 +12,7 @@ class Redistribution(NamedTuple):
 
   Each device has a chunk of the indices. The first group gets the first `unit` indices, the next
   group the next `unit`, and so on cyclically. All chunks have the same number of slots for each
-  group, so that one exchange takes them; a device may have a unit less for a group than another
+  group, so that one exchange takes them. A device may have one unit less for a group than another
   has. `device` and `group` are numbers, or arrays of them.
   """
 

@@ -107,7 +107,7 @@ def test_history(tmp_path):
 
 
 def test_report_names_all_rivals(tmp_path):
-  """A library that was timed beside ours is named, whosoever's tables are shown."""
+  """Every library that was timed is named, even if its tables are not shown."""
   name = "amd-epyc-peers-48-256-2026-11-25.json"
   copy = tmp_path / name
   copy.write_text((ROOT / "benchmarks" / "results" / name).read_text())

@@ -81,7 +81,10 @@ def test_what_is_installed():
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory):
-  """Where blocks run: `build` has the handler of examples/own_handler, by the user's command."""
+  """The folder in which blocks run.
+
+  Its `build` has the handler of examples/own_handler, built by the user's command.
+  """
   folder = tmp_path_factory.mktemp("documents")
   (folder / "build").mkdir()
   compiler = shutil.which("c++")

@@ -17,7 +17,7 @@ WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
 needs_workflows = pytest.mark.skipif(
     not WORKFLOWS, reason="of a clone: the source distribution has no workflows")
 
-# Orders for every path of the handlers: lanes, tiles, and LAPACK, which loads more symbols.
+# Calls every path of the handlers: lanes, tiles, and LAPACK, which loads more symbols.
 _CALLS = """
 import numpy as np
 import linalg

@@ -139,8 +139,10 @@ def test_a_pair_of_matrices(name):
 
 
 def test_factors_are_a_pair():
-  """Catches a batch of two factors taken for one and a flag, or for one and pivots, and factors of
-  another kind."""
+  """Catches a batch of two factors that is read as a factor with a flag or with pivots.
+
+  Also catches factors of another kind.
+  """
   two = np.stack([EYE, EYE])
   pivots = np.arange(3)
   for x in (EYE, two, (EYE,), (EYE, "x"), (EYE, None), ("x", True), ("x", pivots)):

@@ -324,7 +324,7 @@ def test_polar_factor_at_equal_singular_values(shape, full_matrices, dtype, rng)
 @cases.each_double
 @pytest.mark.parametrize("shape", SVD_SHAPES, ids=str)
 def test_subspaces_at_equal_singular_values(shape, dtype, rng):
-  """Projectors onto the singular spaces of the largest values, and onto the two null spaces."""
+  """Returns projectors onto the singular spaces of the largest values and onto both null spaces."""
   values = [SINGULAR_VALUES["two pairs"], SINGULAR_VALUES["unitary"]]
   a = _with_values(rng, shape, dtype, values)
   direction = matrices.general(rng, a.shape[:1], *shape, dtype)

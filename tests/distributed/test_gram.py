@@ -32,7 +32,7 @@ def of_gram(a, p, **options):
     np.complex128, *[pytest.param(x, marks=pytest.mark.extended)
                      for x in (np.float32, np.float64, np.complex64)]])
 def test_results(kind, dtype, rng):
-  """Tall and wide matrices, of uneven rows, with epsilons and without."""
+  """Cases are tall and wide matrices with uneven rows, with and without epsilons."""
   a = matrices.general(rng, (), ROWS, N, dtype)
   for x in (place(a, kind), place(a.T, kind, P(None, ("x", "y")))):
     found = dist.gram_inverse_pth_root(x, 4, **OPTIONS)

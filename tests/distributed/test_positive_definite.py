@@ -27,7 +27,7 @@ def positive(rng, n, dtype):
 
 
 def upper_is_not_read(a):
-  """NaN above the diagonal, and an imaginary part on it: neither is to be read."""
+  """Puts NaN above the diagonal and an imaginary part on it. Neither may be read."""
   garbage = np.triu(np.full_like(a, np.nan), 1)
   diagonal = np.diag(np.full(len(a), 1j if np.iscomplexobj(a) else 0).astype(a.dtype))
   return np.tril(a) + garbage + diagonal
@@ -135,7 +135,7 @@ def test_vmap(rng):
 def test_derivatives_under_vmap(kind, rng):
   """A gradient by the operations' own batching rules, and a Hessian, which maps over directions.
 
-  The matrices are shared by several devices each.
+  Several devices share each matrix.
   """
   a = np.stack([positive(rng, 24, np.float64) for _ in range(2)])
   mesh, _ = mesh_of("both", kind)

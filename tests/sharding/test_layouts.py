@@ -97,7 +97,7 @@ def test_rectangular(case, shape, kind, rng):
 
 
 def test_uneven_batch(case, rng):
-  """29 matrices over 8 devices: XLA pads, and the padding reaches the handler as matrices."""
+  """XLA pads 29 matrices over 8 devices. The padding reaches the handler as matrices."""
   mesh = make_mesh()
   sharding = NamedSharding(mesh, P("x"))
   operands = case.operands(rng, (29,), N, N, np.float64)

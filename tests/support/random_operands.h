@@ -25,8 +25,8 @@ namespace linalg {
 
 using DataType = XLA_FFI_DataType;
 
-// The numbers that a call is made of. They come from the given bytes, so that a fuzzer which
-// changes one byte changes one choice. When the bytes are used up, the numbers are random.
+// The numbers that determine a call. They come from the given bytes, so that a fuzzer which changes
+// one byte changes one choice. When the bytes are used up, the numbers are random.
 class Generator {
  public:
   explicit Generator(uint64_t seed) : engine_(seed) {}
@@ -91,7 +91,7 @@ struct UnmapPages {
   void operator()(char* pages) const { munmap(pages - PageSize(), size + 2 * PageSize()); }
 };
 
-// Bytes that begin with the first of their pages, or end with the last, as `offset` is 0 or not.
+// Bytes that begin with their first page if `offset` is 0, and otherwise end with their last page.
 class Memory {
  public:
   Memory() = default;
@@ -125,7 +125,7 @@ class Memory {
 
 #else
 
-// Bytes at an offset of memory that ends where they do.
+// Bytes at an offset in memory. Both have the same end.
 class Memory {
  public:
   Memory() = default;

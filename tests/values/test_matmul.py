@@ -62,7 +62,7 @@ def test_values(operation, dtype, rng):
 @pytest.mark.parametrize("conjugate", [(True, False), (False, True), (True, True)], ids=str)
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_conjugates(operation, conjugate, rng):
-  """Either operand is conjugated, in every layout; real operands do not change."""
+  """Either operand may be conjugated, in every layout. Real operands do not change."""
   for dtype in (np.complex64, np.complex128, np.float32):
     a, b = _operands(rng, ((9,), (9,)), 5, 6, 7, dtype)
     multiply, transpose_a, transpose_b = OPERATIONS[operation]
