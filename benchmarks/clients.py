@@ -65,7 +65,7 @@ def _tinygp(points, kernel_name):
 
 
 def tinygp_regression():
-  """The first example of its documentation: one process, 100 points."""
+  """The first example of its documentation, with one process and 100 points."""
   loss, theta, _ = _tinygp(100, "ExpSquared")
   return loss, theta
 
@@ -164,7 +164,7 @@ def dynamax_smoother():
 
 
 def diffrax_implicit():
-  """Robertson's stiff reaction, 256 initial states, by Kvaerno5."""
+  """Robertson's stiff reaction, solved by Kvaerno5 for 256 initial states."""
   import diffrax
 
   def vector_field(t, y, args):

@@ -49,7 +49,7 @@ class _Lapack:
       raise RuntimeError(f"{routine}: info = {info}")
 
   def _each(self, routine: str, a: np.ndarray, *results: np.ndarray, before: tuple[Any, ...]):
-    """Calls the routine upon each matrix in place, with its part of each result."""
+    """Calls the routine on each matrix in place, with its part of each result."""
     n = _INT(a.shape[-1])
     for i, matrix in enumerate(a):
       self._call(routine, a.dtype, *before, n, matrix, n, *(x[i] for x in results))

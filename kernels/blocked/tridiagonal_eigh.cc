@@ -130,7 +130,7 @@ int TridiagonalEigh<R>::Merge(Halves halves, R beside, R* d, const RunTasks& run
   return failed;
 }
 
-// Solve for a matrix of a norm near 1.
+// Does the work of Solve for a matrix of a norm near 1.
 template <class R>
 int TridiagonalEigh<R>::SolveScaled(R* d, const R* e, const RunTasks& run_tasks) {
   leaves_.ForEachMerge([&](Halves halves) {

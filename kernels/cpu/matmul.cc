@@ -69,7 +69,7 @@ struct MatmulProblem {
   }
 
  private:
-  // Rows in blocks of about the same height. The last two may overlap.
+  // Divides rows into blocks of about the same height. The last two may overlap.
   template <class V>
   void RunIn(ffi::ThreadPool& pool) const {
     constexpr int kMost = kMostProductRows<kComplex>;

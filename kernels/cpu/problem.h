@@ -69,7 +69,7 @@ void ForEachInTurn(ffi::ThreadPool& pool, int64_t batch, double nanoseconds, Bod
   });
 }
 
-// Runs tasks on at most so many threads. One of the pool's threads may call it.
+// Returns a runner of tasks on at most `threads` threads. One of the pool's threads may call it.
 inline blocked::RunTasks TasksOn(ffi::ThreadPool& pool, int64_t threads) {
   if (threads <= 1) return blocked::RunInTurn;
   return [&pool, threads](int64_t count, const blocked::Task& task) {

@@ -27,7 +27,7 @@ inline int PanelTeamSize(int64_t n, int64_t bytes) {
   return size;
 }
 
-// For kernels that take any n.
+// This size is for kernels that take any n.
 inline int LargeTeamSize(int64_t n) { return n <= 128 ? TeamSize(n) : kBlockThreads; }
 
 // For QR and SVD, whose threads share the columns and then the rows: cuda_team_size.json.

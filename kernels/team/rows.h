@@ -32,7 +32,7 @@ class Fragment {
  public:
   LINALG_TEAM explicit Fragment(const Team& team) : team_(team), per_thread_(team) {}
 
-  // body(i, x) for each of them, without a barrier and with one.
+  // Calls body(i, x) for each of them, without a barrier and with one.
   template <class Body>
   LINALG_TEAM void Each(Body&& body) {
     team_.Each([&](int thread) { ForThread(thread, body); });

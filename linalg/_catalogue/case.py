@@ -43,7 +43,7 @@ class Case:
     scan: whether the derivative is a loop over columns.
     composed: whether its function is composed of other functions in Python.
     matrix: LAPACK's kind of test matrices for its operands: "general", "nonsingular", "positive" or
-      "hermitian". By default what `operands` says of itself.
+      "hermitian". The default follows from `operands`.
     of_matrix: a stack of such matrices -> the operands.
     variant: whether another case calls the same handler, or composed function, in its usual way.
     exact: whether `ratio` is the distance from the exact result, rather than a residual.

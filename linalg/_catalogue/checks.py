@@ -1,4 +1,4 @@
-"""LAPACK's scaled residuals, of batches, in double precision.
+"""LAPACK's scaled residuals of batches, in double precision.
 
 Each function returns the worst ratio of the batch; a factorisation passes at 30, an
 eigendecomposition at 60 (LAPACK Working Note 41). eps is that of the results' dtype.
@@ -21,7 +21,7 @@ def adjoint(a):
 
 
 def norm1(a):
-  """The 1-norm of each matrix; 0 of an empty one."""
+  """Returns the 1-norm of each matrix. That of an empty matrix is 0."""
   return np.abs(a).sum(-2).max(-1, initial=0)
 
 

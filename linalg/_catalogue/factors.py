@@ -8,7 +8,7 @@ from linalg._catalogue.operands import positive_definite, square
 
 
 def take(a, order, axis):
-  """The rows (axis -2) or columns of matrices in an order of each."""
+  """Returns the rows (axis -2) or columns of each matrix in its own order."""
   order = np.expand_dims(np.asarray(order), -1 if axis == -2 else -2)
   return np.take_along_axis(np.asarray(a), order, axis=axis)
 

@@ -60,8 +60,8 @@ class Function:
       array and `flag` a bool. By default a call with an array for each required parameter returns
       an array.
     calls: what is particular -> call(module, a) for a stack of square matrices, whose types of
-      results are those of jax.numpy.linalg. By default one with the stack for each required
-      parameter.
+      results are those of jax.numpy.linalg. The default is one call with the stack for each
+      required parameter.
     cases: how it is tried, checked and timed. The first is the usual way.
     no_cases: why there are none, for a function of matrices.
   """
@@ -174,7 +174,7 @@ def _public(module: str) -> frozenset[str]:
 
 
 def functions_of(module: types.ModuleType) -> set[str]:
-  """The public functions of a module, its classes left out."""
+  """Returns the public functions of a module, without its classes."""
   return {
       name for name in module.__all__
       if callable(thing := getattr(module, name)) and not inspect.isclass(thing)}

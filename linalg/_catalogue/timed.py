@@ -65,7 +65,7 @@ def _factor(rng, shape, dtype):
 
 
 def _bands(rng, shape, dtype):
-  """Diagonally dominant, the second diagonal being the main one."""
+  """The matrix is diagonally dominant. The second diagonal is the main one."""
   ab = _uniform(rng, shape, dtype)
   ab[..., 1, :] += 5
   return ab

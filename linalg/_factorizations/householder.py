@@ -117,7 +117,8 @@ def householder_product(a: ArrayLike, taus: ArrayLike) -> jax.Array:
     The first n columns of the product, (..., m, n), of the operands' common dtype. Nothing fails:
     NaN and Inf pass through.
 
-  Algorithm: reflectors applied to the identity, last to first. Small matrices are computed one per
+  Algorithm: the reflectors are applied to the identity, last to first. Small matrices are computed
+    one per
   lane, larger ones by blocks in tiles, as in `qr`. Large ones with few columns use LAPACK orgqr
   (ungqr).
 

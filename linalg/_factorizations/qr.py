@@ -87,7 +87,7 @@ def _factors_jvp(a, da, q, r):
   """(dQ, dR) for any shape of A, from the shapes of Q and R."""
   m, n = a.shape[-2:]
   if m < n:
-    # A = [A₁ A₂] with a square A₁ = Q R₁; then R₂ = Qᴴ A₂.
+    # Let A = [A₁ A₂] with a square A₁ = Q R₁. Then R₂ = Qᴴ A₂.
     dq, dr1 = thin_jvp_p(q, r[..., :m], da[..., :m])
     dr2 = product(dq, a[..., m:], adjoint_a=True) + product(q, da[..., m:], adjoint_a=True)
     return dq, jnp.concatenate([dr1, dr2], axis=-1)

@@ -17,7 +17,7 @@ from linalg.distributed._layout import check_columns
 def solve_columns(
     name: str, n: int, dtype: Any, b: ArrayLike, solve: Callable[[jax.Array], jax.Array]
 ) -> jax.Array:
-  """`solve` applied to a vector (n,) or columns (n, k), which are brought to all devices.
+  """Applies `solve` to a vector (n,) or columns (n, k), which are moved to all devices.
 
   The result is sharded as `b` is, and has the dtype that `b` and the matrix, of `dtype`, promote
   to.

@@ -138,7 +138,7 @@ def test_generated_pages_are_up_to_date(write_pages):
 
 
 def test_every_part_stands_in_a_page(write_pages):
-  """Catches a mark that is not read, and a page of the reference that is not there."""
+  """Catches a mark that is not read, and a missing page of the reference."""
   text = "\n".join(page.read_text() for page in write_pages.pages())
   marks = re.findall(r"^(?:<!--|\.\.) generated: ([\w-]+)(?: -->)?$", text, re.M)
   ends = re.findall(r"^(?:<!--|\.\.) end(?: -->)?$", text, re.M)

@@ -1,4 +1,4 @@
-"""How the operations behave while JAX traces them: dtypes, ranks, leaks, NaN and 32-bit mode.
+"""Operations while JAX traces them: dtypes, ranks, leaks, NaN and 32-bit mode.
 
 Most tests need no compilation, because the traced program has the shapes and dtypes.
 """

@@ -51,7 +51,7 @@ def _refuses(call, name, *words):
   assert name in message
   for word in words:
     assert word in message
-  # Short, and no array printed in it; nor a second error under it.
+  # The message is short and shows no array. No second error follows it.
   assert len(message) < 400
   assert not re.search(r"abstract array|[Nn]on-hashable|\[\[", message)
   shown = "".join(traceback.format_exception(caught.value))

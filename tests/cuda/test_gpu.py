@@ -110,7 +110,7 @@ def test_batches(case, batch, n, rng):
 
 
 def _invariant(case, results):
-  """Computed on the CPU, because a GPU rounds float32 products to fewer bits."""
+  """Computes on the CPU, because a GPU rounds float32 products to fewer bits."""
   with jax.default_device(jax.devices("cpu")[0]):
     return case.invariant([jnp.asarray(x) for x in results])
 
@@ -345,7 +345,7 @@ PRODUCTS = [
 @pytest.mark.parametrize("batches", [((300,), (300,)), ((), (300,)), ((7,), ())], ids=str)
 @pytest.mark.parametrize("sizes", PRODUCTS, ids=str)
 def test_products(dtype, sizes, batches, turned, rng):
-  """Plain, transposed and adjoint operands, with one shared or none, in full precision.
+  """Products have full precision for plain, transposed, adjoint and shared operands.
 
   The handlers are called even for operands that programs leave to XLA.
   """

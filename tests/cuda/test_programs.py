@@ -346,7 +346,7 @@ def _may_be_recorded(handler):
   return bool(metadata.traits & 1)
 
 
-# These only launch kernels, for all arguments.
+# These handlers only launch kernels, for all arguments.
 LAUNCH_ALONE = {
     f"linalg_{name}" for name in (
         "cholesky_jvp", "cholesky_vjp", "det_cofactors", "eigh_jvp", "eigh_vjp",

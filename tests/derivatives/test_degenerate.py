@@ -20,7 +20,7 @@ COMPILES = True
 
 
 def _adjugate(a):
-  """The adjugate from cofactors, right for every rank."""
+  """Returns the adjugate from cofactors, which is right for every rank."""
   n = a.shape[-1]
   result = np.empty_like(a)
   for i, j in np.ndindex(n, n):
@@ -114,7 +114,7 @@ def test_det_of_numerical_rank(dtype, rng):
 
 
 def _hessian_of_det(a):
-  """The Hessian from minors of order n - 2, right for every rank."""
+  """Returns the Hessian from minors of order n - 2, which is right for every rank."""
   n = a.shape[-1]
   result = np.zeros((n,) * 4, a.dtype)
   for i, j, k, l in np.ndindex(n, n, n, n):

@@ -1,4 +1,4 @@
-"""First and second derivatives against a hundred digits, to the last places.
+"""First and second derivatives agree with a hundred digits to the last places.
 
 Central differences in double precision show eight digits. A rule with cancellation may lose the
 others.

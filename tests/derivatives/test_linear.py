@@ -121,7 +121,7 @@ def test_eigh(n, attributes, dtype, rng):
 @selection.all_dtypes
 @pytest.mark.parametrize("n", SIZES)
 def test_svd(n, dtype, rng):
-  """Forward and backward, against the formula and its transpose; equal and zero values too."""
+  """Derivatives are those of the formula and its transpose, also at equal and zero values."""
   a, x = _operands(rng, n, dtype)
   u, _, vh, _ = svd.svd_p(x)
   s = (np.arange(n, 0, -1) + rng.uniform(0, 0.5, (len(a), n))).astype(u.real.dtype)
@@ -176,7 +176,7 @@ COFACTORS = pytest.mark.parametrize(
 @COFACTORS
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 8, 17, 32, 33, 38])
 def test_cofactors(n, cofactors, dtype, rng):
-  """Matrices of every rank in one batch, against singular values in double precision.
+  """Cofactors of matrices of every rank in one batch agree with those from singular values.
 
   The transpose of adj(U S Vᴴ) is det(U Vᴴ) V adj(S) Uᴴ.
   """

@@ -48,7 +48,7 @@ def test_results(kind, dtype, rng):
     AxisType.Explicit, pytest.param(AxisType.Auto, marks=pytest.mark.extended)],
     ids=lambda x: x.name)
 def test_batch(kind, rng):
-  """A batch over another axis, with an epsilon for each matrix."""
+  """A batch may be sharded over another axis and have an epsilon for each matrix."""
   a = matrices.general(rng, (4,), ROWS, N, np.float64)
   x = place(a, kind, P("x", "y", None))
   epsilon = np.arange(1.0, 5)

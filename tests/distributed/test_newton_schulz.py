@@ -92,7 +92,7 @@ def test_rounding_does_not_grow(rng):
   found = np.asarray(program(x))
   np.testing.assert_allclose(unit.T @ found, unit.T @ unit, rtol=0, atol=1e-4)
   assert np.linalg.norm(found, 2) < 1.001
-  # The largest entry, and a Gram matrix for each nine steps.
+  # The program reduces the largest entry, and a Gram matrix for each nine steps.
   assert dist.report(program).collectives == {"all-reduce": 6}
 
 

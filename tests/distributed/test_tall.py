@@ -121,7 +121,7 @@ KEY = jax.random.key(0)
 
 @FEW
 def test_randomized_svd(layout, kind, rng):
-  """The leading singular triplets, their shardings, and the remainder."""
+  """The leading singular triplets are right, and so are their shardings and the remainder."""
   batch = (2,) if layout == "batch" else ()
   a = decaying(rng, *batch, ROWS, 12)
   x = place(a, layout, kind)

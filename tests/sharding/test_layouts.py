@@ -188,7 +188,7 @@ def _checkpoint(case, operands):
   return jax.checkpoint(case.results)(*operands)
 
 
-# By default one loop and one branch in each mode.
+# By default, only one loop and one branch run in each mode.
 @with_kinds("body", [_while, _scan, _cond, _checkpoint])
 def test_bodies(case, body, kind, rng):
   """Catches a collective in the body of a loop or of a branch."""

@@ -127,7 +127,7 @@ def test_lu(dtype, shape, rng):
 
 @pytest.mark.parametrize("n", [33, 64, 67])
 def test_ties_go_to_the_first_row(dtype, n, rng):
-  """A matrix of ones and minus ones, whose pivots LAPACK's rule alone decides."""
+  """The matrix has ones and minus ones, so that only LAPACK's rule decides its pivots."""
   a = np.sign(rng.standard_normal((n, n))).astype(dtype)
   a[5:9] = a[4] * np.array([1, -1, 1, -1])[:, None].astype(dtype)  # and a singular one
   packed, pivots, _, info = map(np.asarray, linalg.lu_ex(a))
