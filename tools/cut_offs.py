@@ -65,7 +65,10 @@ class CutOff(NamedTuple):
     return CUDA if self.constant.startswith("k") else PYTHON
 
   def sizes(self, op: str, dtype: str) -> list[int]:
-    """The n that decide: each takes the one path with the least value, the other with the most."""
+    """The orders n that decide.
+
+    Each takes one path with the least value, and the other with the largest.
+    """
     key, size = self.ops[op], BYTES[dtype]
     return [n for n in range(1, 257) if self.least < key(n, size) <= self.most]
 

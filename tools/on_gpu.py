@@ -36,8 +36,9 @@ SUITES = [f"tests/{name}.py" for name in (
 # down.
 SANITIZED = "(float32 or complex128) and (residuals or info) and not large"
 GRID = ["--platform", "gpu", "--rounds", "7"]
-# Processes that prepare while one measures. Their work on the GPU may spoil a sample, and each
-# holds a cell's operands several times. Steps that decide cut-offs use a single process.
+# The number of processes. One measures while the others prepare. Their work on the GPU may spoil a
+# sample, and each holds a cell's operands several times. Steps that decide crossovers use a single
+# process.
 JOBS = ["--jobs", "3"]
 MAIN_OPS = ["cholesky", "lu", "qr", "eigh", "solve", "inv", "det"]
 # Operations that have cut-offs: tools/cut_offs.py has their grids.

@@ -49,7 +49,7 @@ class Fragment {
     for (int s = 0; s < kCount; ++s) body(thread + s * team_.size(), per_thread_[thread].x[s]);
   }
 
-  // get(x) of number i, on all threads.
+  // Returns get(x) of number i on all threads.
   template <class V, class Get>
   LINALG_TEAM V From(int i, Get&& get) {
     const int slot = i / team_.size();

@@ -88,7 +88,7 @@ def _to_the_right(rng, batch, m, n, dtype):
   return ((a + 0.3 * matrices.general(rng, batch, n, n, dtype)).astype(dtype),)
 
 def _stable(rng, batch, m, n, dtype):
-  """A matrix with eigenvalues to the left of the imaginary axis and in the unit circle, and one."""
+  """Makes two matrices. The first has eigenvalues in the left half plane and in the unit circle."""
   a, q = _two_general(rng, batch, m, n, dtype)
   norm = np.linalg.norm(a, axis=(-2, -1), keepdims=True) if n else 1
   return (0.4 * a / norm - 0.5 * np.eye(n)).astype(dtype), q

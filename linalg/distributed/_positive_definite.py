@@ -228,7 +228,7 @@ def cholesky(
 
   Algorithm: right-looking in a block-cyclic layout (Choi, Dongarra, Ostrouchov, Petitet, Walker and
   Whaley, Design and implementation of the ScaLAPACK LU, QR, and Cholesky factorization routines,
-  1996). Every device has a part of each panel both ways.
+  1996). Every device has a part of each panel of rows and of columns.
 
   A device receives about n² (1 / Pr + 1 / Pc) / 2 numbers. It receives twice its share n² / P to
   move to that layout and back. About a fifth more is for the phases that keep the program small,

@@ -92,8 +92,7 @@ def _units(system):
 
 
 def _doubled(m, l):
-  """Returns M' and L' such that M' - z L' has the eigenvectors of M - z L and the 2ᵏth powers of
-  its eigenvalues.
+  """Returns M' and L', with the eigenvectors of M - z L and its eigenvalues' 2ᵏth powers.
 
   A step squares: L⁻¹ M (L⁻¹ M) = (P L)⁻¹ (Q M) for an orthonormal (Q, P) that is orthogonal to the
   columns of [L; -M]. It needs no inverses: Bai, Demmel and Gu, Numer. Math. 76 (1997).

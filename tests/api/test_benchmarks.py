@@ -89,7 +89,7 @@ def _write(path, date, speedups):
 
 
 def test_history(tmp_path):
-  """Runs in the order of their dates, over the cells that all of them have."""
+  """The report shows runs in the order of their dates, over the cells that all of them have."""
   files = [tmp_path / name for name in ("new.json", "old.json")]
   _write(files[0], "2002-01-01", {2: 1.0, 4: 4.0, 8: 9.0})
   _write(files[1], "2001-01-01", {2: 2.0, 4: 8.0})

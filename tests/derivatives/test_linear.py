@@ -298,7 +298,10 @@ def test_bits_do_not_depend_on_the_batch(n, dtype, rng):
 @pytest.mark.cpu
 @selection.all_dtypes
 def test_large_cholesky(dtype, rng):
-  """Several blocks of rows. The bits agree whether threads share a batch or one matrix."""
+  """Matrices have several blocks of rows.
+
+  The bits agree whether threads share a batch or one matrix.
+  """
   a, x = _operands(rng, 300, dtype, (3,))
   factor = linalg.cholesky(a)
 

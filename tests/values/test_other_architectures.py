@@ -1,4 +1,4 @@
-"""The kernels' arithmetic on an architecture that this machine does not have: arm64.
+"""The kernels' arithmetic on arm64, which this machine does not have.
 
 Its instructions are read in a disassembly. Where an emulator exists, its results are compared with
 this machine's.
