@@ -203,7 +203,7 @@ void Cholesky(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer a, Resu
   });
 }
 
-// The derivatives along `x` and, backward, for the cotangent `x`. They are called for small
+// The tangent along `x`, and the cotangent for the cotangent `x`. They are called for small
 // matrices only.
 template <class E, bool kBackward>
 struct CholeskyDerivative {

@@ -48,8 +48,8 @@ __global__ void __launch_bounds__(Job::kMostThreads, kResidentThreads / Job::kMo
   }
 }
 
-// One matrix per team of a warp's threads, with the warp's teams side by side. If a warp has more
-// teams than there are matrices left, several work on the last matrix, to the same results.
+// Each team of a warp's threads takes one matrix. The warp's teams work side by side. If a warp has
+// more teams than there are matrices left, several work on the last matrix, to the same results.
 template <class Job>
 __global__ void __launch_bounds__(kBlockThreads, Job::Shape::kResident / kBlockThreads)
     RunWarps(const Job job, int64_t batch, int64_t bytes) {

@@ -1,4 +1,4 @@
-// The cut-offs of the CUDA handlers. Measurements and estimates are in benchmarks/crossovers/, in
+// The crossovers of the CUDA handlers. Measurements and estimates are in benchmarks/crossovers/, in
 // the file that a comment names. Constants without a file follow from the kernels.
 #pragma once
 

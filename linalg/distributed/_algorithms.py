@@ -142,7 +142,7 @@ def _half(x, row, column):
 
 
 def _eliminate(g, low, k, carry):
-  """Eliminates panel k; all panels before `low` are done."""
+  """Eliminates panel k. All panels before `low` are done."""
   a, info = carry
   r, c = g.place()
   among = low, g.panels

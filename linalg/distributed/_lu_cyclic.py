@@ -58,7 +58,7 @@ def eliminate(g: Cyclic, a: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]
 
 
 def _eliminate_panel(g, low, k, carry):
-  """Eliminates panel k; all panels before `low` are done."""
+  """Eliminates panel k. All panels before `low` are done."""
   a, u, order, standing, info = carry
   r, c = g.place()
   redistributed = g.redistribute_rows(g.columns_of(a, k))

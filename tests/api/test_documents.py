@@ -1,7 +1,7 @@
 """The documents: every Python block runs, and prints what stands beside its calls of print.
 
-A block with a comment `<!-- part of FILE -->` in the line above is not run: its parts, between
-empty lines, stand in that file, which CI runs.
+A block with a comment `<!-- part of FILE -->` in the line above is not run. That file contains its
+parts, between empty lines, and CI runs it.
 """
 
 import os

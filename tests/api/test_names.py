@@ -1,4 +1,4 @@
-"""A program that says `import linalg as jnp_linalg` meets every name and type of result.
+"""A program with `import linalg as jnp_linalg` finds every name and type of result.
 
 `test_arguments.py` compares the signatures, and the dtypes of the decompositions.
 """

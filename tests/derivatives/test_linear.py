@@ -35,7 +35,7 @@ def _near(x, y, n):
 
 
 def _near_by_gaps(found, expected, gaps, tangent):
-  """`_near` for derivatives of vectors, which divide by the nonzero `gaps` (batch, n, k)."""
+  """Calls `_near` for derivatives of vectors, which divide by the nonzero `gaps` (batch, n, k)."""
   batch, n = gaps.shape[:2]
   # The rounding error of a difference of eigenvalues.
   steepest = (1 / np.min(gaps, axis=(-1, -2), initial=1, where=gaps > 0))[:, None, None]

@@ -43,7 +43,7 @@ def by_values(a, steps, preconditioning="frobenius", eps=1e-8):
 
 
 def by_products(a, steps):
-  """Muon as it is usually written, for derivatives."""
+  """Muon's usual formula, as a reference for derivatives."""
   a = a / (jnp.sqrt(jnp.sum(jnp.abs(a) ** 2)) + 1e-8).astype(a.dtype)
   for x, y, z in steps:
     g = a.conj().mT @ a

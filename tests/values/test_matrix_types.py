@@ -108,7 +108,7 @@ def test_residuals(name, dtype):
 @selection.all_dtypes
 @pytest.mark.parametrize("name", OPERANDS)
 def test_residuals_about_cut_offs(name, dtype, record_property):
-  """Records its residuals, and stock's where that calls LAPACK, for tools/ratios.py."""
+  """Records our residuals, and stock's if stock calls LAPACK, for tools/ratios.py."""
   case, (make, operands) = CASES[name], OPERANDS[name]
   ours, stock = {}, {}
   for n in ORDERS:
