@@ -1,5 +1,5 @@
-"""Where the paths of kernels/cuda/tuning.h, and the limits of handlers in linalg/_core/tuning.py,
-should change, by times of both paths at the same sizes.
+"""Finds the crossovers of kernels/cuda/tuning.h and the limits in linalg/_core/tuning.py, from
+times of both paths at the same sizes.
 
   python tools/cut_offs.py vary less --kept FOLDER     # then build and measure, to less.json
   python tools/cut_offs.py vary more --kept FOLDER     # then build and measure, to more.json

@@ -1,9 +1,9 @@
 // In-place LU factorisation with partial pivoting of small matrices, one per lane, and its uses.
 //
-// Row-major; right-looking over panels of kPanel columns. Each lane has its own pivots, so rows are
-// swapped under masks. Outside the panel, all swaps of the panel are done in one pass, since moving
-// rows costs more than the arithmetic. Pivots and permutations are lanes of V, which represents
-// such small integers exactly.
+// The matrices are row-major. The algorithm is right-looking over panels of kPanel columns. Each
+// lane has its own pivots, so rows are swapped under masks. Outside the panel, all swaps of the
+// panel are done in one pass, since moving rows costs more than the arithmetic. Pivots and
+// permutations are lanes of V, which represents such small integers exactly.
 #pragma once
 
 #include <type_traits>

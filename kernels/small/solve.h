@@ -13,8 +13,8 @@
 
 namespace linalg::small {
 
-// The Cholesky factor in the requested triangle, with zeros in the other; NaN where it fails.
-// Returns 0 or the order of the first leading minor that is not positive.
+// Computes the Cholesky factor in the requested triangle, with zeros in the other. It is NaN where
+// it fails. Returns 0 or the order of the first leading minor that is not positive.
 template <class E>
 LINALG_INLINE RealElement<E> CholeskyFactor(E* a, int n, HermitianPart part) {
   LowerHermitianPart(a, n, part);

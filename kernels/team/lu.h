@@ -29,7 +29,8 @@ LINALG_TEAM void ExchangeRows(int thread, int threads, int cols, E* i, E* k) {
   }
 }
 
-// The element x in row i as a candidate for pivot k. NaN wins on the diagonal, and nowhere else.
+// The element x in row i as a candidate for pivot k. NaN is chosen on the diagonal, and nowhere
+// else.
 template <class E>
 LINALG_TEAM Candidate<RealElement<E>> PivotCandidate(E x, int i, int k) {
   using V = RealElement<E>;

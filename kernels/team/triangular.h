@@ -107,7 +107,7 @@ LINALG_TEAM void SubstituteVector(const Team& team, int n, const E* a, int ld, b
   }
 }
 
-// Several columns. After k rows are solved, only the first width(k) columns are not 0.
+// Solves for several columns. After k rows are solved, only the first width(k) columns are not 0.
 template <class Team, class E, class Width>
 LINALG_TEAM void SubstitutePanels(const Team& team, int n, const E* a, int ld, bool lower,
                                   bool unit_diagonal, Width&& width, E* b, int ldb) {

@@ -33,7 +33,7 @@ def frobenius(a):
 
 
 def worst(error, scale) -> float:
-  """max(error / scale), where 0 / 0 is 0; NaN is not forgiven."""
+  """Returns max(error / scale), where 0 / 0 is 0. NaN stays NaN."""
   error, scale = np.broadcast_arrays(error, scale)
   ratio = np.where(error == 0, 0.0, error / np.where(scale == 0, np.finfo(float).tiny, scale))
   return float(np.max(ratio, initial=0))

@@ -88,7 +88,7 @@ class _Pade(NamedTuple):
     norm_bound: the 1-norm up to which its backward error is below the rounding; Higham, The scaling
       and squaring method for the matrix exponential revisited, SIAM J. Matrix Anal. Appl. 26
       (2005), tables 2.1 and 2.3.
-    power_bound: the same for ‖A^2k‖^(1/2k); Al-Mohy and Higham, A new scaling and squaring
+    power_bound: this bound for ‖A^2k‖^(1/2k); Al-Mohy and Higham, A new scaling and squaring
       algorithm for the matrix exponential, SIAM J. Matrix Anal. Appl. 31 (2009), section 3.
   """
 

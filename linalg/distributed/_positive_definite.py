@@ -151,7 +151,10 @@ class CholeskyFactor:
   dtype: Any
 
   def lower(self) -> jax.Array:
-    """L (n, n), sharded as A is, zero above the diagonal; NaN if A is not positive definite."""
+    """L (n, n), sharded as A is, zero above the diagonal.
+
+    It is NaN if A is not positive definite.
+    """
     return _lower(self.grid, self.matrix, self.blocks).astype(self.dtype)
 
   def inverse(self) -> jax.Array:
@@ -159,7 +162,10 @@ class CholeskyFactor:
     return _inverse_matrix(self.grid, self.matrix, self.blocks).astype(self.dtype)
 
   def slogdet(self) -> SlogdetResult:
-    """The sign of det A, 1, and log det A, on all devices; NaN if A is not positive definite."""
+    """The sign 1 of det A, and log det A, on all devices.
+
+    Both are NaN if A is not positive definite.
+    """
     sign = jnp.where(self.info == 0, jnp.ones((), self.dtype), jnp.nan)
     return SlogdetResult(sign, self.logdet())
 
@@ -169,7 +175,7 @@ class CholeskyFactor:
     return found.astype(real_dtype(self.dtype))
 
   def det(self) -> jax.Array:
-    """det A, on all devices; NaN if A is not positive definite."""
+    """det A, on all devices. It is NaN if A is not positive definite."""
     return _det(self.grid, self.matrix, self.blocks).astype(self.dtype)
 
   def solve(self, b: ArrayLike) -> jax.Array:

@@ -27,7 +27,7 @@ def batched(function: Callable[..., Any], *, axes: Places = None) -> Callable[..
     function: a function of one stack (k, m, n), such as `linalg.polar` or a composition of this
       package's functions. It must treat the matrices of a stack alike, and one at a time. Its
       results are arrays (k, ...).
-    axes: as for `cholesky`, the axes of the mesh that matrix dimensions are sharded over. The
+    axes: the axes of the mesh that matrix dimensions are sharded over, as for `cholesky`. The
       default is the array's sharding. Inside `jax.jit` on Auto axes that cannot be known, and
       `axes` is needed.
 

@@ -397,8 +397,7 @@ RULES = {
 @pytest.mark.parametrize("n", [1, 2, 5, 8, 9, 12, 13, 16, 17])
 @pytest.mark.parametrize("name", RULES)
 def test_rules(name, dtype, n, rng):
-  """Derivatives in both modes, within the handlers' sizes and beyond; includes singular
-  matrices."""
+  """Derivatives are right in both modes, at all sizes, and for singular matrices."""
   function = RULES[name]
   make = matrices.positive_definite if "cholesky" in name else matrices.well_conditioned
   a = make(rng, (300,), n, dtype)

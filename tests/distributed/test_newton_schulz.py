@@ -71,7 +71,7 @@ def test_results(kind, rng):
 
 
 def test_batch(rng):
-  """A batch over another axis, with uneven rows; NaN stays in its own matrix."""
+  """A batch may be sharded over another axis, with uneven rows. NaN stays in its own matrix."""
   a = matrices.general(rng, (4,), ROWS - 1, N, np.float64)
   a[1, 3, 2] = np.nan
   with jax.set_mesh(make_mesh((4, 2), ("x", "y"))):
