@@ -78,7 +78,7 @@ def _inverse_matrix(grid, a, packed, order, info):
 
 
 def _parts(grid, packed, order):
-  """Returns (p, e, phase) for each device. Its part of the determinant is p 2^e times the phase."""
+  """Returns (p, e, phase) for each device: its part p 2^e of the determinant, and p's phase."""
   return grid.map(
       functools.partial(elimination.determinant, grid), "cc", "ccc", packed, order)
 
