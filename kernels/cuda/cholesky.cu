@@ -203,8 +203,8 @@ void Cholesky(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer a, Resu
   });
 }
 
-// The tangent along `x`, and the cotangent for the cotangent `x`. They are called for small
-// matrices only.
+// The factor's tangent along `x`, or A's cotangent for the factor's cotangent `x`. Both are called
+// for small matrices only.
 template <class E, bool kBackward>
 struct CholeskyDerivative {
   int n;
