@@ -93,7 +93,7 @@ THREAD_VARIABLES = ("XLA_FLAGS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL
 
 
 class Contest(NamedTuple):
-  """A case that is timed beside stock JAX."""
+  """A case that is timed against stock JAX."""
 
   name: str
   ours: Callable[..., Any]
@@ -404,7 +404,7 @@ def plan(args: argparse.Namespace) -> list[Cell]:
 
 
 def reason_to_skip(cell: Cell, args: argparse.Namespace) -> tuple[str, str] | None:
-  """The limit that the cell exceeds, and by how much."""
+  """Returns the limit that the cell exceeds, and by how much."""
   mebibytes = cell.case.timed.nbytes(cell.n, cell.batch, DTYPES[cell.dtype]) / 2**20
   if mebibytes > args.memory:
     limit = f"operands over {args.memory:g} MiB"

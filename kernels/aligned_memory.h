@@ -21,11 +21,11 @@ struct FreeAligned {
 };
 using AlignedMemory = std::unique_ptr<void, FreeAligned>;
 
-// Bytes from which huge pages are asked for. New memory takes longer to be faulted in by 4 KiB
-// pages than to be filled, and each row of a large matrix lies on its own page.
+// The least number of bytes that get huge pages. New memory takes longer to fault in by 4 KiB pages
+// than to fill. Each row of a large matrix also lies on its own page.
 inline constexpr int64_t kHugePagesBytes = 4 << 20;
 
-// Asks for huge pages. The system may ignore it.
+// Requests huge pages. The system may ignore the request.
 inline void AdviseHugePages([[maybe_unused]] void* data, [[maybe_unused]] int64_t bytes) {
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
   constexpr uintptr_t kHugePage = 2 << 20;
@@ -36,7 +36,7 @@ inline void AdviseHugePages([[maybe_unused]] void* data, [[maybe_unused]] int64_
 #endif
 }
 
-// Uninitialised. Throws std::bad_alloc.
+// Returns uninitialised memory. Throws std::bad_alloc.
 inline AlignedMemory AllocateAligned(int64_t bytes) {
   void* const memory = ::operator new(bytes, std::align_val_t{static_cast<size_t>(kCacheLine)});
   AdviseHugePages(memory, bytes);

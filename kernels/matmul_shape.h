@@ -5,8 +5,8 @@
 
 namespace linalg {
 
-// A batch of c (m, n) = op(a) (m, depth) op(b) (depth, n), where op transposes if that is asked
-// for. Strides are in elements. The stride of an operand of rank 2 is 0: the whole batch shares it.
+// A batch of c (m, n) = op(a) (m, depth) op(b) (depth, n), where op transposes if requested.
+// Strides are in elements. The stride of an operand of rank 2 is 0: the whole batch shares it.
 struct MatmulShape {
   BatchShape a, b, c;
   int64_t m, n, depth;

@@ -1,4 +1,4 @@
-// Shapes of the handlers that make singular values and vectors, on any backend.
+// Shapes of the handlers for singular values and vectors, on any backend.
 #pragma once
 
 #include <algorithm>

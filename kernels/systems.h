@@ -1,5 +1,5 @@
-// Operands of the handlers that solve systems, on any backend: with given triangles or factors,
-// tridiagonal and banded. Also the shapes of tridiagonal and banded matrices alone.
+// Operands of the handlers that solve systems, on any backend. The matrix is a triangle, factors,
+// tridiagonal or banded. Shapes of tridiagonal and banded matrices alone are here too.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ struct Systems {
   const T* b;
   T* x;
   int64_t batch, n, rows, cols;
-  int64_t a_stride;       // to the next system's matrix: 0 if all systems share one
+  int64_t a_stride;       // distance to the next system's matrix: 0 if all systems share one
   bool left_side = true;  // whether the matrix is on the left of x
 
   // The number of right-hand sides of a system.
@@ -176,8 +176,8 @@ struct BandedTriangles {
   bool lower;
 
   constexpr int64_t size() const { return width * n; }
-  // About the diagonal `place` beside the main one: its elements, what there is of its row beside
-  // them, and where both begin.
+  // The diagonal `place` beside the main one: its elements, the rest of its row, and where both
+  // begin.
   constexpr int64_t Count(int64_t place) const { return std::max<int64_t>(n - place, 0); }
   constexpr int64_t Corner(int64_t place) const { return n - Count(place); }
   constexpr int64_t Begin(int64_t place) const {

@@ -2,7 +2,7 @@
 
 Each operation is compiled for a batch that is sharded over all devices. The command computes its
 residuals, compares its results with SciPy's, counts the collectives in its compiled program, and
-times it beside stock JAX. Functions that are composed of others in Python have no residual. Their
+times it against stock JAX. Functions that are composed of others in Python have no residual. Their
 error is the distance from SciPy's or NumPy's result in double precision. The functions that
 `linalg.scipy` adds take long to compile, so they run only when named.
 """
@@ -41,7 +41,7 @@ class Outcome(NamedTuple):
   collectives: int
   in_place: bool  # whether every result is sharded as the operands are
   ours: float
-  stock: float | None  # None without such a function
+  stock: float | None  # None if there is no such function
 
   def accurate(self) -> bool:
     return max(self.residual or 0, self.difference) <= self.case.limit  # False for NaN

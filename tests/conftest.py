@@ -53,7 +53,7 @@ def rng() -> np.random.Generator:
 
 @pytest.fixture(params=cases.CASES, ids=lambda case: case.name)
 def case(request: pytest.FixtureRequest) -> cases.Case:
-  """Every operation in turn."""
+  """Runs the test for every operation."""
   return request.param
 
 
@@ -85,7 +85,7 @@ def _wants_gpu(config: pytest.Config) -> bool:
 
 
 def _parameters(item: pytest.Item) -> tuple[cases.Case | None, np.dtype | None]:
-  """The case, and the dtype if conftest chose it."""
+  """Returns the case, and the dtype if conftest chose it."""
   parameters = getattr(getattr(item, "callspec", None), "params", {})
   case = parameters.get("case")
   dtype = None if _chooses_dtypes(item) else parameters.get("dtype")

@@ -30,7 +30,7 @@ OPENINGS = re.compile(r"(Of|What|Those|The same|With|As|But for)\b")
 # In two parts, so that a search for the words finds none in the tree.
 BANNED = re.compile(r"\b(ro" r"oms?|ho" r"use)\b", re.IGNORECASE)
 LONGEST = 40
-# A sentence ends before what may begin one: anything but a lower-case letter.
+# A sentence ends before any character that may begin one: all but lower-case letters.
 END = re.compile(r"(?<=[.!?])[)\"”]*\s+(?=[^a-z\s])")
 
 Block = tuple[int, str]  # the number of a first line, and the text from there
@@ -86,7 +86,7 @@ def joined(comments: list[tuple[int, bool, str]]) -> Iterator[Block]:
 
 
 def sentences(line: int, text: str) -> Iterator[Block]:
-  """The sentences of a block, without the sessions in it."""
+  """Yields the sentences of a block, without its doctests."""
   paragraph: list[str] = []
   session = False
   for number, words in enumerate([*text.split("\n"), ""], start=line):
@@ -167,7 +167,7 @@ def shown(path: pathlib.Path) -> pathlib.Path:
 
 
 def files(paths: list[pathlib.Path]) -> list[pathlib.Path]:
-  """The files to check: all that git knows, or the paths and what git knows under them."""
+  """Returns all files that git tracks, or the given ones and those tracked under given folders."""
   named = [path for path in paths if path.is_file()]
   if len(named) < len(paths) or not paths:
     folders = [str(path) for path in paths if not path.is_file()]

@@ -1,5 +1,5 @@
-"""Where the paths of kernels/cuda/tuning.h, and the limits of handlers in linalg/_core/tuning.py,
-should change, by times of both paths at the same sizes.
+"""Finds the crossovers of kernels/cuda/tuning.h and the limits in linalg/_core/tuning.py, from
+times of both paths at the same sizes.
 
   python tools/cut_offs.py vary less --kept FOLDER     # then build and measure, to less.json
   python tools/cut_offs.py vary more --kept FOLDER     # then build and measure, to more.json
@@ -48,7 +48,7 @@ class CutOff(NamedTuple):
   dtypes: tuple[str, ...]
   least: int
   most: int
-  # By operation, what is compared with the constant, from n and a number's bytes.
+  # By operation, the quantity that is compared with the constant, from n and a number's bytes.
   ops: dict[str, Key]
   # The values that have kernels, if not all.
   values: tuple[int, ...] = ()
@@ -65,7 +65,10 @@ class CutOff(NamedTuple):
     return CUDA if self.constant.startswith("k") else PYTHON
 
   def sizes(self, op: str, dtype: str) -> list[int]:
-    """The n that decide: each takes the one path with the least value, the other with the most."""
+    """The orders n that decide.
+
+    Each takes one path with the least value, and the other with the largest.
+    """
     key, size = self.ops[op], BYTES[dtype]
     return [n for n in range(1, 257) if self.least < key(n, size) <= self.most]
 

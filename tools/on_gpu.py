@@ -9,9 +9,9 @@ there. Read it first, and commit it with the samples. A step that fails or overr
 later steps. All processes of an overrunning step are ended. Benchmarks are first asked to write
 their results. When the hour is over, the remaining steps are skipped, and the report lists them.
 
-The last steps build the module twice, with the least and with the largest possible cut-offs, and
-measure both. They write the cut-offs that the times decide to kernels/cuda/tuning.h and
-linalg/_core/tuning.py, and build again. If they do not get so far, both files stay unchanged.
+The last steps build the module twice, with the least and with the largest possible crossovers, and
+measure both. They write the crossovers that the times decide to kernels/cuda/tuning.h and
+linalg/_core/tuning.py, and build again. If these steps do not finish, both files stay unchanged.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 ROOT = pathlib.Path(__file__).parents[1]
 TESTS = ["-m", "pytest", "-m", "gpu", "-q", "-p", "no:cacheprovider", "tests/cuda/test_gpu.py"]
-# Suites of the CPU that reach handlers which the file above does not.
+# Suites for the CPU that call handlers which the file above does not call.
 SUITES = [f"tests/{name}.py" for name in (
     "derivatives/test_linear", "values/test_banded", "values/test_accelerated",
     "values/test_failures")]
@@ -36,8 +36,9 @@ SUITES = [f"tests/{name}.py" for name in (
 # down.
 SANITIZED = "(float32 or complex128) and (residuals or info) and not large"
 GRID = ["--platform", "gpu", "--rounds", "7"]
-# Processes that prepare while one measures. Their work on the GPU may spoil a sample, and each
-# holds a cell's operands several times. Steps that decide cut-offs use a single process.
+# The number of processes. One measures while the others prepare. Their work on the GPU may spoil a
+# sample, and each holds a cell's operands several times. Steps that decide crossovers use a single
+# process.
 JOBS = ["--jobs", "3"]
 MAIN_OPS = ["cholesky", "lu", "qr", "eigh", "solve", "inv", "det"]
 # Operations that have cut-offs: tools/cut_offs.py has their grids.
@@ -50,7 +51,7 @@ TUNED_BATCH = "20000"
 TUNING = [
     "--alone", "--seconds-per-cell", "0.02", "--batches", TUNED_BATCH, "--memory", "2800",
     "--dtypes", "f32", "f64"]
-# The step that decides, and the folder with the original files that this step and earlier ones
+# The step that sets the crossovers, and the folder for the original files that it and earlier steps
 # change.
 DECIDED, KEPT = "cut-offs", "before-tuning"
 PATIENCE = 20  # seconds for an interrupted process to write its results

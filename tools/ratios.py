@@ -1,4 +1,4 @@
-"""Prints the worst scaled residual of each operation on LAPACK's test matrices, beside stock JAX's.
+"""Prints the worst scaled residual of each operation on LAPACK's test matrices, and stock JAX's.
 
   pytest -m extended tests/values/test_matrix_types.py --junitxml=ratios.xml -o junit_family=xunit1
   python tools/ratios.py ratios.xml

@@ -104,8 +104,8 @@ LINALG_INLINE bool Any(M mask) {
   }
 }
 
-// For pointers with the alignment of one lane. A single lane is a plain access: nvcc would split
-// the memcpy into bytes.
+// This overload is for pointers with the alignment of one lane. A single lane is a plain access:
+// nvcc would split the memcpy into bytes.
 template <class V>
 LINALG_INLINE V LoadUnaligned(const Lane<V>* source) {
   if constexpr (std::is_same_v<V, Lane<V>>) {

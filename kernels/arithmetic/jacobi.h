@@ -51,7 +51,7 @@ struct JacobiRotation {
   E phase = FromReal<E>(RealElement<E>(1));
 };
 
-// The rotation that annihilates the element z beside the diagonal elements x and y.
+// The rotation that annihilates the off-diagonal element z between the diagonal elements x and y.
 template <class E>
 LINALG_INLINE JacobiRotation<E> MakeJacobiRotation(RealElement<E> x, RealElement<E> y, E z,
                                                    RealElement<E> negligible) {

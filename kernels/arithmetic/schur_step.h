@@ -126,8 +126,8 @@ LINALG_INLINE Complex<V> ComplexSqrt(Complex<V> x) {
   return {something ? re : zero, something ? im : zero};
 }
 
-// The shift from the last block [[a, b], [c, d]]. Complex: the eigenvalue closer to d. Real: the
-// first of a conjugate pair, or a real eigenvalue that counts twice.
+// The shift from the last block [[a, b], [c, d]]. For complex numbers it is the eigenvalue closer
+// to d. For real ones it is the first of a conjugate pair, or a real eigenvalue that counts twice.
 template <class E>
 LINALG_INLINE Complex<RealElement<E>> ShiftOf(E a, E b, E c, E d) {
   using V = RealElement<E>;

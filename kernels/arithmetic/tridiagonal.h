@@ -25,7 +25,7 @@ LINALG_INLINE V SmallSquare() {
   return Broadcast<V>(Limits::min() / Limits::epsilon());
 }
 
-// An off-diagonal element up to this modulus counts as zero beside the diagonal elements a and b.
+// An off-diagonal element up to this modulus is negligible between the diagonal elements a and b.
 // The matrix has a norm near 1, and relative rounding errors of `eps`.
 template <class V>
 LINALG_INLINE V NegligibleBeside(V a, V b, Lane<V> eps = std::numeric_limits<Lane<V>>::epsilon()) {

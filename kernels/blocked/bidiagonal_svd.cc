@@ -225,7 +225,7 @@ void BidiagonalSvd::WriteVectors(const Side& side, Halves halves, const RunTasks
   }
 }
 
-// Merges two halves and the row between them: singular values and vectors.
+// Merges the singular values and vectors of two halves and the row between them.
 int BidiagonalSvd::Merge(Halves halves, R* d, const R* e, const RunTasks& run_tasks) {
   const int64_t upper = halves.upper, size = halves.size();
   const R alpha = d[upper], beta = e[upper];

@@ -9,15 +9,16 @@
 namespace linalg::blocked {
 namespace {
 
-// Rows of a block: a large matrix is factored block by block.
+// The rows of a block. A large matrix is factored block by block.
 inline constexpr int64_t kBlockRows = 128;
 
-// How far left of the diagonal tiles on the diagonal may begin.
+// Tiles on the diagonal may begin up to this many columns left of it.
 template <class T>
 inline constexpr int64_t kLeftOfDiagonal = kTileRows + kTileRegisters * kWidth<T>;
 
 // Writes rows [first, last) of the upper triangle u to the factor, or their adjoint to its columns
-// if `lower`. Writes zeros to the other triangle there. Has the conditions of ForEachSquareInUpper.
+// if `lower`. Writes zeros to the other triangle there. The conditions of ForEachSquareInUpper
+// apply.
 template <class T>
 void WriteFactor(int64_t n, int64_t first, int64_t last, bool lower, Rows<T> u, T* factor) {
   using S = Square<T>;
@@ -102,8 +103,8 @@ struct DiagonalTile {
 namespace {
 
 // Divides the rows of a tile by the triangle on the diagonal and stores them. kFactor marks the
-// tile that is that triangle. Returns 0, or from 1 the first of `count` rows whose pivot is not
-// positive.
+// tile that is that triangle. Returns 0, or the 1-based index of the first of `count` rows whose
+// pivot is not positive.
 template <bool kFactor, class T, int kCols>
 LINALG_INLINE int DivideTile(Tile<T, kTileRows, kCols>& tile, int count, DiagonalTile<T>& diagonal,
                              Rows<T> target) {
@@ -135,7 +136,7 @@ LINALG_INLINE Tile<T, kTileRows, kCols> Reduced(Rows<T> u, int64_t first, int64_
 
 template <class T>
 CholeskyFactor<T>::CholeskyFactor(int64_t n) : n_(n), workspace_(n, n) {
-  // No two tasks write to one tile or square, or to what a masked square covers.
+  // No two tasks write to the same tile or square, or to elements that a masked square covers.
   static_assert(kTaskColumns<T> % (kTileRegisters * kWidth<T>) == 0);
   static_assert(kTaskColumns<T> % kTileRows == 0 && kBlockRows % kPanel<T> == 0);
   static_assert(kBlockRows % kTileRows == 0 && kBlockRows % kWidth<T> == 0);
@@ -155,8 +156,8 @@ CholeskyFactor<T>::~CholeskyFactor() = default;
 template <class T>
 CholeskyFactor<T>::CholeskyFactor(CholeskyFactor&&) noexcept = default;
 
-// Factors rows [first, last) in these columns alone. Returns 0, or from 1 the first pivot that is
-// not positive.
+// Factors rows [first, last) in these columns alone. Returns 0, or the 1-based index of the first
+// pivot that is not positive.
 template <class T>
 __attribute__((noinline)) int CholeskyFactor<T>::FactorTriangle(int64_t first, int64_t last,
                                                                 Block& block) {

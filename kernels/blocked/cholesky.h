@@ -29,7 +29,8 @@ class CholeskyFactor {
   CholeskyFactor(CholeskyFactor&&) noexcept;
 
   // factor (n, n) = the factor of the Hermitian part of `a`, with zeros in its other triangle.
-  // Returns 0, or from 1 the first pivot that is not positive; then the factor is not written.
+  // Returns 0, or the 1-based index of the first pivot that is not positive. Then the factor is not
+  // written.
   int Factor(HermitianPart part, const T* a, T* factor, const RunTasks& run_tasks = RunInTurn);
 
  private:

@@ -24,7 +24,8 @@ class CholeskyDerivative {
   // lower triangle of `l`.
   void FullJvp(const T* l, const T* x, T* result, const RunTasks& run_tasks = RunInTurn);
 
-  // Its transpose, without conjugation: L⁻ᵀ Φ(Lᵀ x) conj(L)⁻¹. Reads the lower triangle of x.
+  // The transpose of that map, without conjugation: L⁻ᵀ Φ(Lᵀ x) conj(L)⁻¹. Reads the lower triangle
+  // of x.
   void FullVjp(const T* l, const T* x, T* result, const RunTasks& run_tasks = RunInTurn);
 
   // The tangent of a lower factor, or of U = Lᴴ, along the Hermitian part of x.

@@ -49,7 +49,7 @@ struct WeightRotation {
   }
 };
 
-// Which halves of a vector are not zero.
+// The halves of a vector that are not zero.
 enum class Half : int8_t { kUpper, kBoth, kLower };
 
 // The workspace serves one merge after another.
@@ -58,9 +58,9 @@ class HalvesMerge {
   using V = Register<R>;
 
  public:
-  // For up to n values. `moved` is the number of rows that are moved: all vectors, or one. The
-  // caller provides the rows, of n elements and a register each: the system returns one large block
-  // of memory sooner than many small ones.
+  // The workspace is for up to n values. `moved` is the number of rows that are moved: all vectors,
+  // or one. The caller provides the rows, of n elements and a register each: the system returns one
+  // large block of memory sooner than many small ones.
   HalvesMerge(int64_t n, int64_t moved, RowArena<R>& rows)
       : moved_(rows.Take(moved)),
         products_(rows.Take(n)),
@@ -138,14 +138,15 @@ class HalvesMerge {
   int64_t kept(int64_t i) const { return kept_[i]; }
   R weight(int64_t i) const { return weights_[kept_[i]]; }
 
-  // The result if one element is kept: its value, and its vector of one element.
+  // The value and the vector of one element, if only one element is kept.
   void SetOnly(R root, R vector) {
     *roots_ = root;
     *update_.data = vector;
     *inverse_norms_ = 1;
   }
 
-  // If several are kept: the poles and weights of the secular equation, scaled by powers of two.
+  // The poles and weights of the secular equation, scaled by powers of two, if several elements are
+  // kept.
   void SetSecular(R pole_scale, R weight_scale, const R* d) {
     for (int64_t i = 0; i < kept_count_; ++i) {
       poles_[i] = pole_scale * d[kept_[i]];
@@ -235,7 +236,7 @@ class HalvesMerge {
     });
   }
 
-  // WriteVectors for one element of each vector, in a row.
+  // Does the work of WriteVectors for one element of each vector. The elements lie in a row.
   void WriteElements(R* row) {
     R *const from = moved_.data, *const products = products_.data;
     for (int64_t i = 0; i < kept_count_; ++i) from[place_[i]] = row[kept_[i]];

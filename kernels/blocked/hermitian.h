@@ -1,4 +1,4 @@
-// Hermitian matrices, of which only the upper triangle is used.
+// Operations on Hermitian matrices that use only the upper triangle.
 #pragma once
 
 #include <bit>
@@ -21,8 +21,8 @@ void ForEachSquareInUpper(int64_t n, int64_t first, int64_t last, OfSquare&& squ
   }
 }
 
-// u = rows [first, last) of the upper triangle of the Hermitian part of `a`. Has the conditions of
-// ForEachSquareInUpper. May overwrite elements below the diagonal.
+// u = rows [first, last) of the upper triangle of the Hermitian part of `a`. The conditions of
+// ForEachSquareInUpper apply. Elements below the diagonal may be overwritten.
 template <class T>
 void ReadUpper(int64_t n, int64_t first, int64_t last, HermitianPart part, const T* a, Rows<T> u) {
   using S = Square<T>;

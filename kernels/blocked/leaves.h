@@ -19,7 +19,8 @@ struct Halves {
   int64_t lower_begin() const { return upper + between; }
 };
 
-// A power of two of leaves with at most `most` rows each, and `between` rows between neighbours.
+// The number of leaves is a power of two. Each has at most `most` rows, with `between` rows between
+// neighbours.
 class Leaves {
  public:
   Leaves(int64_t n, int64_t most, int64_t between) : rows_(n + between), between_(between) {
@@ -28,9 +29,9 @@ class Leaves {
 
   int64_t LargestSize() const { return (rows_ + count_ - 1) / count_ - between_; }
 
-  // For each register of leaves: loads their diagonals and off-diagonals into the lanes of
-  // `diagonal` and `beside`, calls solve(), then write(lane, first, size) for each leaf. Both
-  // arrays have LargestSize() rows; shorter leaves are padded with zeros.
+  // Solves the leaves register by register. Loads their diagonals and off-diagonals into the lanes
+  // of `diagonal` and `beside`. Then calls solve(), and write(lane, first, size) for each leaf.
+  // Both arrays have LargestSize() rows; shorter leaves are padded with zeros.
   template <class V, class Solve, class Write>
   void ForEachRegister(const Lane<V>* d, const Lane<V>* e, V* diagonal, V* beside, Solve&& solve,
                        Write&& write) const {

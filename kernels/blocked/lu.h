@@ -21,11 +21,11 @@ class LuFactors {
  public:
   LuFactors(int64_t rows, int64_t cols);
 
-  // Factors the row-major `a`. Returns 0, from 1 the first zero pivot, or kHoldsNaN.
+  // Factors the row-major `a`. Returns 0, the 1-based index of the first zero pivot, or kHoldsNaN.
   int Factor(const T* a, const RunTasks& run_tasks = RunInTurn);
 
-  // For square matrices: x (n, cols), in a workspace, = A⁻¹ x; and inverse (n, n) = A⁻¹, with an n
-  // by n workspace.
+  // Matrices are square. x (n, cols), in a workspace, = A⁻¹ x. inverse (n, n) = A⁻¹, with an n by n
+  // workspace.
   void Solve(int64_t cols, Rows<T> x, const RunTasks& run_tasks = RunInTurn) const;
   void Invert(Rows<T> work, T* inverse, const RunTasks& run_tasks = RunInTurn) const;
 

@@ -41,7 +41,7 @@ class QrFactors {
 
  private:
   // Columns [first, last), whose reflectors are applied together. V alternates between two buffers:
-  // the next one is made while this one is applied.
+  // the next V is computed while this one is applied.
   struct Block {
     int64_t first, last;
     Rows<T> vectors;

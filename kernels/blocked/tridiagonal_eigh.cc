@@ -98,7 +98,7 @@ void TridiagonalEigh<R>::SetWeights(Halves halves, R sign) {
   }
 }
 
-// Merges two halves, coupled by `beside`: eigenvalues and eigenvectors.
+// Merges the eigenvalues and eigenvectors of two halves, which are coupled by `beside`.
 template <class R>
 int TridiagonalEigh<R>::Merge(Halves halves, R beside, R* d, const RunTasks& run_tasks) {
   const int64_t first = halves.first;
@@ -130,7 +130,7 @@ int TridiagonalEigh<R>::Merge(Halves halves, R beside, R* d, const RunTasks& run
   return failed;
 }
 
-// Solve for a matrix of a norm near 1.
+// Does the work of Solve for a matrix of a norm near 1.
 template <class R>
 int TridiagonalEigh<R>::SolveScaled(R* d, const R* e, const RunTasks& run_tasks) {
   leaves_.ForEachMerge([&](Halves halves) {

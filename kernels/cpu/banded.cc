@@ -29,7 +29,7 @@ void StoreDiagonal(const E* source, int64_t step, int64_t count, int64_t stride,
   });
 }
 
-// ForEachGroup for matrices of `size` elements and so many operations.
+// Calls ForEachGroup for matrices of `size` elements and the given operations.
 template <class T, class Run>
 void ForEachBandedGroup(ffi::ThreadPool& pool, int64_t batch, int64_t size, double operations,
                         Run&& run) {

@@ -1,9 +1,9 @@
 // Spreads a batch over XLA's intra-op thread pool.
 //
-// The pool may be busy with other handlers that wait in turn. So nobody here waits for a task that
-// has not started. The calling thread takes chunks from the same queue as its helpers, and waits
-// only for chunks that some thread has begun. A helper that starts late finds the queue empty and
-// leaves. All of them share the queue, so it outlives the call.
+// The pool may be busy with other handlers that wait in turn. So no thread here waits for a task
+// that has not started. The calling thread takes chunks from the same queue as its helpers, and
+// waits only for chunks that some thread has begun. A helper that starts late finds the queue empty
+// and leaves. All of them share the queue, so it outlives the call.
 #pragma once
 
 #include <algorithm>
@@ -118,7 +118,7 @@ inline void ForEachRange(::xla::ffi::ThreadPool& pool, int64_t batch, double nan
                          RangeBody body, int64_t most_threads) {
   if (batch == 0) return;
   const double total = nanoseconds * static_cast<double>(batch);
-  // The time may be infinite, or too long for an integer; then all threads have enough to do.
+  // The time may be infinite, or too long for an integer. Then all threads have enough work.
   const double shares = std::min(static_cast<double>(batch), total / kLeastShareNanoseconds);
   const int64_t threads =
       std::min({UsableThreads(pool), batch, most_threads, static_cast<int64_t>(shares)});
@@ -133,7 +133,7 @@ inline void ForEachRange(::xla::ffi::ThreadPool& pool, int64_t batch, double nan
     try {
       pool.Schedule([queue, chunk = &run_chunk] { queue->Drain(chunk); });
     } catch (const std::bad_alloc&) {
-      break;  // earlier helpers hold run_chunk, so this call must go on and wait for them
+      break;  // earlier helpers hold run_chunk, so this call must continue and wait for them
     }
   }
   queue->Drain(&run_chunk);

@@ -106,8 +106,8 @@ void Cholesky(ffi::ThreadPool pool, ffi::AnyBuffer a, Result factor, Result info
 constexpr int64_t kRetriedBytes = 8 << 20;
 
 // Factors those matrices again that `problem` has failed for, with a growing multiple of the
-// identity added. `jitters` are the `count` multiples, relative to the mean of the diagonal; the
-// one that was enough goes to `added`. A matrix for which none is enough keeps its NaN.
+// identity added. `jitters` are the `count` multiples, relative to the mean of the diagonal.
+// `added` receives the first one that suffices. A matrix for which none is enough keeps its NaN.
 template <class T>
 void RetryWithJitter(ffi::ThreadPool& pool, const CholeskyProblem<T>& problem,
                      const Real<T>* jitters, int64_t count, Real<T>* added) {

@@ -180,7 +180,7 @@ void Eigvalsh(ffi::ThreadPool pool, ffi::AnyBuffer a, Result values, Result info
   RunEigh(pool, a, values, nullptr, info, {.lower = lower, .symmetrize = symmetrize});
 }
 
-// The derivatives of eigenvalues and eigenvectors. Callers take them for small matrices only.
+// The derivatives of eigenvalues and eigenvectors. Callers use them for small matrices only.
 template <class T>
 struct EighDerivativeProblem {
   using R = Real<T>;

@@ -94,8 +94,8 @@ void ForEachGroup(ffi::ThreadPool& pool, int64_t batch, int64_t size, double nan
 template <class T, class V>
 using ColumnBlock = Element<T, std::conditional_t<kLanesOf<V> == 1, Vector<Real<T>, kLanes<T>>, V>>;
 
-// Where a matrix may begin in such memory: blocks of its columns compute with the elements before
-// it.
+// Returns where a matrix may begin in such memory. Blocks of its columns compute with the elements
+// before it.
 template <class B, class E>
 E* AfterMargin(E* memory) {
   constexpr int kMargin = kColumns<E, B> - 1;

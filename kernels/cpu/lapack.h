@@ -82,7 +82,7 @@ void Load();
 template <class T>
 inline Routines<T> routines{};
 
-// Block size for workspaces: at least what LAPACK's ILAENV asks for.
+// The block size for workspaces. It is at least that of LAPACK's ILAENV.
 inline constexpr int64_t kBlock = 64;
 
 // GEQRF(M, N, A, LDA, TAU, WORK, LWORK, INFO)

@@ -1,4 +1,5 @@
-// Products of small matrices, one after another with rows in registers (kernels/small).
+// Products of small matrices. They are computed one after another, with rows in registers
+// (kernels/small).
 //
 // XLA multiplies batches of them in a slow loop (benchmarks/crossovers/cpu_matmul.json). The Python
 // side leaves other products to XLA.
@@ -30,7 +31,8 @@ void WithProductRegister(int64_t row_bytes, Body&& body) {
   body(std::integral_constant<int, 16>());
 }
 
-// Rows that are computed at once, each in one register or two: as many as fit in the registers.
+// The number of rows that are computed at once, each in one register or two. It is the most that
+// fit in the registers.
 template <bool kComplex>
 inline constexpr int kMostProductRows = kComplex || !kManyRegisters ? 4 : 8;
 
@@ -67,7 +69,7 @@ struct MatmulProblem {
   }
 
  private:
-  // Rows in blocks of about the same height. The last two may overlap.
+  // Divides rows into blocks of about the same height. The last two may overlap.
   template <class V>
   void RunIn(ffi::ThreadPool& pool) const {
     constexpr int kMost = kMostProductRows<kComplex>;
@@ -119,7 +121,7 @@ struct MatmulProblem {
     small::RightOperand<R> right{};
     int64_t i = first;
     if (m == kRows && cols <= kWidth) {
-      // A tiny product is one block, for which nothing has to be copied.
+      // A tiny product is one block, and needs no copies.
       const auto before_copies = [](int64_t end, int64_t stride, int64_t behind) {
         return behind == 0 ? end : stride == 0 ? 0 : end - (behind + stride - 1) / stride;
       };

@@ -46,8 +46,8 @@ void FindBlasThreadFunctions(const void* routine) {
   }
 }
 
-// Looked up by name: CPython 3.12's stable ABI lacks it. It is public from 3.13 on, and private
-// before.
+// The function is looked up by name, because CPython 3.12's stable ABI lacks it. It is public from
+// 3.13 on, and private before.
 bool IsFinalizing() {
   for (const char* name : {"Py_IsFinalizing", "_Py_IsFinalizing"}) {
     if (void* function = dlsym(RTLD_DEFAULT, name)) {

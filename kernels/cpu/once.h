@@ -18,13 +18,14 @@ using ElementInHalf = Element<T, Vector<Real<T>, kLanes<T> / 2>>;
 template <class T>
 using BlockOfOne = ColumnBlock<T, Real<T>>;
 
-// visit(declare, T, Of) for every dtype T and such an Of<T>. Tests compile one dtype only.
+// Calls visit(declare, T, Of) for every dtype T and each group or block Of<T>. Tests compile one
+// dtype only.
 #if !defined(LINALG_EACH_DTYPE)
 #define LINALG_EACH_DTYPE(visit, declare, Of)                                                  \
   visit(declare, float, Of) visit(declare, double, Of) visit(declare, std::complex<float>, Of) \
       visit(declare, std::complex<double>, Of)
 #endif
-// ForEachGroup has groups of half the width here.
+// If registers have 64 bytes, ForEachGroup also uses groups of half the width.
 #if defined(__AVX512F__)
 static_assert(kRegisterBytes == 64);
 #define LINALG_EACH_ELEMENT(visit, declare)         \
@@ -51,7 +52,7 @@ namespace small {
   declare template RealElement<E> Lu(int, int, E*, RealElement<E>*, RealElement<E>*);    \
   declare template void ApplyPivots(int, LanePivots<RealElement<E>>, bool, int, E*);
 
-// `declare` is `extern`, and nothing in once.cc.
+// `declare` is `extern`, but empty in once.cc.
 #define LINALG_ONCE_IN(declare, T, Of) \
   LINALG_REFLECTORS(declare, Of<T>, Of<T>) LINALG_FACTORS(declare, Of<T>)
 #define LINALG_ONCE_OF_ONE(declare, T, Of) LINALG_REFLECTORS(declare, Of<T>, Element<T>)

@@ -13,8 +13,8 @@
 // constants that it depends on are in tuning.h.
 //
 // A problem lacks the paths that its matrices never take. Matrices without elements, or no matrices
-// at all, may fit no path. Then the problem has IsEmpty(), and RunEmpty() for results that have
-// elements all the same.
+// at all, may fit no path. Then the problem has IsEmpty(), and RunEmpty() for results that still
+// have elements.
 #pragma once
 
 #include <stdexcept>
@@ -27,7 +27,7 @@
 
 namespace linalg {
 
-// Who works on a matrix: kernels/small in lanes, kernels/blocked in tiles, or LAPACK.
+// The code that works on a matrix: kernels/small in lanes, kernels/blocked in tiles, or LAPACK.
 enum class CpuPath { kLane, kTile, kLapack };
 
 template <class Problem>
@@ -61,7 +61,7 @@ void ForEachInTurn(ffi::ThreadPool& pool, int64_t batch, double nanoseconds, Mak
   });
 }
 
-// Without `work`: body(i).
+// The overload without `work` calls body(i).
 template <class Body>
 void ForEachInTurn(ffi::ThreadPool& pool, int64_t batch, double nanoseconds, Body&& body) {
   ForEachRange(pool, batch, nanoseconds, [&](int64_t first, int64_t last) {
@@ -69,7 +69,7 @@ void ForEachInTurn(ffi::ThreadPool& pool, int64_t batch, double nanoseconds, Bod
   });
 }
 
-// Runs tasks on at most so many threads. One of the pool's threads may call it.
+// Returns a runner of tasks on at most `threads` threads. One of the pool's threads may call it.
 inline blocked::RunTasks TasksOn(ffi::ThreadPool& pool, int64_t threads) {
   if (threads <= 1) return blocked::RunInTurn;
   return [&pool, threads](int64_t count, const blocked::Task& task) {
@@ -81,8 +81,8 @@ inline blocked::RunTasks TasksOn(ffi::ThreadPool& pool, int64_t threads) {
   };
 }
 
-// ForEachInTurn for matrices that several threads can share. body(work, i, run_tasks) gives the
-// same bits however its tasks run.
+// Extends ForEachInTurn to matrices that several threads can share. body(work, i, run_tasks) gives
+// the same bits however its tasks run.
 //
 // Each thread takes whole matrices as long as all threads have one. Large matrices that are left
 // over are shared by the idle threads.
@@ -112,7 +112,7 @@ class LapackOnThreads {
   BlasThreads threads_;
 };
 
-// ForEachInTurn for matrices of order n by LAPACK.
+// Calls ForEachInTurn for matrices of order n that LAPACK handles.
 template <class Make, class Body>
 void ForEachByLapack(ffi::ThreadPool& pool, int64_t batch, int64_t n, double nanoseconds,
                      Make&& make, Body&& body) {

@@ -289,7 +289,7 @@ QrProblem<T> ReadProblem(const QrShape& shape, const ffi::AnyBuffer& a) {
   return {shape, Elements<T>(a, shape.batch, {shape.m, shape.n}, "a")};
 }
 
-// Reads a problem that wants R, and Q if `q` is not null.
+// Reads a problem that requests R, and Q if `q` is not null.
 template <class T>
 QrProblem<T> ReadProblem(const ffi::AnyBuffer& a, Result* q, Result& r) {
   auto problem = ReadProblem<T>(ReadQrShape(a, q == nullptr ? nullptr : &**q, *r), a);
@@ -339,8 +339,7 @@ void QrPivoted(ffi::ThreadPool pool, ffi::AnyBuffer a, Result q, Result r, Resul
   });
 }
 
-// The derivatives of A = Q R, where Q has the shape of A. Callers take them for small matrices
-// only.
+// The derivatives of A = Q R, where Q has the shape of A. Callers use them for small matrices only.
 template <class T>
 struct QrDerivativeProblem {
   QrShape shape;

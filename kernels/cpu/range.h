@@ -31,7 +31,7 @@ int IterateIf(bool finite, Iterate&& iterate) {
   return finite ? iterate() : kNotFinite;
 }
 
-// Whether 1 / x, or a number on the way to it, is out of range where x is neither 0 nor Inf. BLAS
+// Whether 1 / x, or an intermediate number, is out of range where x is neither 0 nor Inf. BLAS
 // divides by multiplying with reciprocals.
 template <class T>
 bool HasNoReciprocal(T x) {

@@ -34,7 +34,7 @@ double BlockedSvdNanoseconds(int64_t rows, int64_t cols, bool vectors) {
   return (vectors ? 4 : 1) * BlockedNanoseconds<T>(operations);
 }
 
-// `u` and `vh` are null where singular values alone are wanted. `full` asks for square factors.
+// `u` and `vh` are null if only singular values are requested. `full` requests square factors.
 template <class T>
 struct SvdProblem {
   using R = Real<T>;

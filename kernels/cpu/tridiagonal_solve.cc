@@ -1,6 +1,5 @@
-// Tridiagonal systems, one per lane whatever the size. LAPACK's gtsv uses no vectors either,
-// because the recurrence along the diagonal is serial. A core works on few long systems one at a
-// time.
+// Tridiagonal systems of any size, one per lane. LAPACK's gtsv uses no vectors either, because the
+// recurrence along the diagonal is serial. A core works on few long systems one at a time.
 #include "kernels/small/tridiagonal_solve.h"
 #include "kernels/cpu/handler.h"
 #include "kernels/cpu/lanes.h"

@@ -1,5 +1,5 @@
 // The cut-offs of the CPU handlers, and the cost estimates that several of them share. A handler
-// chooses its path by them, beside its problem.
+// chooses its path by them, next to its problem.
 //
 // A comment names the file of benchmarks/crossovers/ that holds the measurements. Block sizes of
 // one algorithm are in its own file in kernels/blocked, sizes of huge pages and of kept memory in
@@ -45,7 +45,8 @@ inline constexpr int64_t kLaneLu = 32;
 
 // Triangular solves, and systems with them: cpu_triangular.json.
 inline constexpr int64_t kLaneTriangular = 32;
-// Fused multiply-adds of a system; with more, a single one is faster in vectors of its columns.
+// The limit of fused multiply-adds of a system. A single system with more is faster in vectors of
+// its columns.
 inline constexpr double kLaneTriangularOperations = 8192;
 // The order and the right-hand sides from which tiles pay off.
 inline constexpr int64_t kLeastTileTriangular = 4;
@@ -111,7 +112,7 @@ inline constexpr int64_t kJacobiSvdComplex128 = 4;
 template <class T>
 inline constexpr bool kIsDouble = std::is_same_v<Real<T>, double>;
 
-// The cut-off for elements T, given one for each dtype.
+// The crossover for elements T, given one for each dtype.
 template <class T>
 constexpr int64_t ForDtype(int64_t float32, int64_t complex64, int64_t float64,
                            int64_t complex128) {

@@ -1,9 +1,9 @@
 // Calls that XLA may record in command buffers (CUDA graphs).
 //
 // A recorded launch takes a fraction of the time when the program runs again. A chain of small
-// solves is mostly launches. The handler runs once, while its stream is captured; its launches run
-// again later, when its scratch memory is another's. So a recorded handler may neither ask for
-// scratch memory nor wait, and may not call the vendor's libraries, which do both.
+// solves is mostly launches. The handler runs once, while its stream is captured. Its launches run
+// again later, when its scratch memory may belong to another call. So a recorded handler may
+// neither ask for scratch memory nor wait, and may not call the vendor's libraries, which do both.
 //
 // XLA asks the target, not the call. Some targets take one launch or several, by the size of the
 // matrix. They have a second handler of the same function, whose name ends in "_captured". Programs
@@ -51,8 +51,8 @@ LINALG_FOR_EACH_CAPTURED(LINALG_DECLARE_CAPTURED)
 
 namespace linalg::cuda {
 
-// Whether one of these targets, for such operands and results of `dtype`, needs no scratch memory
-// whatever the batch and the GPU. `shared` is whether an operand serves a whole batch.
+// Whether a target needs no scratch memory for such operands and results of `dtype`. The answer
+// must hold for every batch and GPU. `shared` is whether an operand serves a whole batch.
 bool RunsWithoutScratch(std::string_view target, std::string_view dtype, const Shapes& operands,
                         const Shapes& results, bool shared);
 

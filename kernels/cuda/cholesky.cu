@@ -19,7 +19,7 @@
 namespace linalg::cuda {
 namespace {
 
-// For n by n matrices.
+// Matrices are n by n.
 template <class E>
 struct CholeskyProblem {
   int n;
@@ -203,8 +203,8 @@ void Cholesky(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer a, Resu
   });
 }
 
-// The derivatives along `x` and, backward, for the cotangent `x`. They are called for small
-// matrices only.
+// The factor's tangent along `x`, or A's cotangent for the factor's cotangent `x`. Both are called
+// for small matrices only.
 template <class E, bool kBackward>
 struct CholeskyDerivative {
   int n;

@@ -1,6 +1,6 @@
-// Eigenvalues and eigenvectors of general matrices; complex, whatever the operand is.
+// Eigenvalues and eigenvectors of general matrices. Results are complex for real operands too.
 //
-// A team of threads makes the Schur form of a matrix, in shared memory where that fits, else in
+// A team of threads computes the Schur form of a matrix, in shared memory if it fits, otherwise in
 // global memory. A few matrices beyond kTeamEig take cuSOLVER's geev instead, one after another, on
 // a column-major copy. geev has no left vectors. It returns a real matrix's vectors as real and
 // imaginary parts in neighbouring columns, which are joined here. A matrix that holds NaN or Inf is
@@ -17,7 +17,7 @@
 namespace linalg::cuda {
 namespace {
 
-// For n by n matrices. Vectors that are not requested are null.
+// Matrices are n by n. Vectors that are not requested are null.
 template <class T>
 struct EigProblem {
   using E = Element<T>;
@@ -90,8 +90,8 @@ struct JoinColumns {
     const auto [matrix, i, j] = elements(place);
     const V sign = LoadGlobal(w + j).im;
     Complex<V> x{columns[j * n + i], V(0)};
-    // The first of a pair is the one with the positive imaginary part. After an iteration that
-    // failed, one may lack the other.
+    // The first of a pair has the positive imaginary part. After a failed iteration, an eigenvalue
+    // may lack its conjugate.
     if (sign > V(0) && j + 1 < n) x.im = columns[(j + 1) * n + i];
     if (sign < V(0) && j > 0) x = {columns[(j - 1) * n + i], -x.re};
     StoreGlobal(x, target + place);

@@ -3,15 +3,15 @@
 // Up to kThreadEighBytes, one thread per matrix runs the QL iteration of kernels/small in shared
 // memory.
 //
-// Up to kTeamEigh, as far as shared memory allows, there are three launches. A team per matrix
-// reduces it to tridiagonal form. A thread per matrix iterates for the eigenvalues of that, so that
-// many of these long chains run side by side. A team per matrix applies the rotations that the
-// thread has recorded.
+// Up to kTeamEigh, if shared memory suffices, there are three launches. A team per matrix reduces
+// it to tridiagonal form. A thread per matrix iterates for the eigenvalues of that, so that many of
+// these long chains run side by side. A team per matrix applies the rotations that the thread has
+// recorded.
 //
 // Larger matrices take cuSOLVER: XsyevBatched, piece by piece, or Xsyevd for a single matrix. It
-// gets both triangles and is asked for the upper one, because it has failed on lower ones of
-// complex matrices (jax issue 32641). A matrix that holds NaN or Inf is passed to it as the
-// identity, and gets NaN and info = -1.
+// gets both triangles and reads the upper one, because it has failed on lower ones of complex
+// matrices (jax issue 32641). A matrix that holds NaN or Inf is passed to it as the identity, and
+// gets NaN and info = -1.
 #include "kernels/cuda/eigh_path.h"
 #include "kernels/cuda/eigh_problem.h"
 #include "kernels/cuda/handles.h"
@@ -85,7 +85,7 @@ struct EighNotes {
   int n;
   double* tridiagonals;  // d (n), and e beside it
   V* inverses;           // of the scales
-  // Used with vectors only:
+  // The following are used only with vectors.
   team::QlRecord<V> records;  // of the first matrix
   team::QlProgress* progress;
 
@@ -163,7 +163,7 @@ struct ReduceEigh {
   }
 };
 
-// By one thread for each matrix. Without vectors this is the last launch.
+// One thread works on each matrix. Without vectors this is the last launch.
 template <class E, bool kVectors>
 struct IterateEigh {
   static constexpr int kMostThreads = kBlockThreads;
@@ -251,7 +251,7 @@ void RunTeamEigh(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
   }
 }
 
-// The elements of the operand that are read, and zeros.
+// Returns the elements of the operand that are read, and zeros elsewhere.
 template <class E>
 struct HermitianElements {
   EighProblem<E> problem;
@@ -265,8 +265,8 @@ struct HermitianElements {
   }
 };
 
-// The Hermitian parts of matrices from `first` on, scaled, with both triangles, for the vendor. A
-// matrix that is not finite is replaced by the identity.
+// Writes the scaled Hermitian parts of matrices from `first` on, with both triangles, for the
+// vendor. A matrix that is not finite is replaced by the identity.
 template <class E>
 struct CopyHermitian {
   FindScales<E, HermitianElements<E>> measured;
@@ -280,7 +280,7 @@ struct CopyHermitian {
     const auto [index, i, j] = elements(place);
     const int64_t n = problem.n, matrix = first + index;
     const E* const a = problem.a + matrix * n * n;
-    // The vendor's matrices are column-major, so this place is (j, i) to it.
+    // The vendor's matrices are column-major, so this element is (j, i) there.
     const E x =
         problem.part.At(j, i, [=](int64_t k, int64_t l) { return LoadGlobal(a + k * n + l); });
     StoreGlobal<E>(
@@ -373,8 +373,8 @@ void Eigvalsh(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer a, Resu
   RunEigh(stream, scratch, a, values, nullptr, info, {.lower = lower, .symmetrize = symmetrize});
 }
 
-// The derivatives, which are called for small matrices only: three products each, by a team of
-// threads in shared memory. One thread would need three matrices of its own.
+// The derivatives are called for small matrices only. Each takes three products, by a team of
+// threads in shared memory. A single thread would need its own three matrices.
 template <class E>
 struct EighDerivativeProblem {
   using V = RealElement<E>;

@@ -2,7 +2,7 @@
 //
 // Eigenvalues without vectors take bisection, one thread per eigenvalue. Neighbouring threads read
 // the same element of the same matrix at a time. Memory is proportional to n, and the n² divisions
-// of a step are spread over n threads. If vectors are asked for, the matrix is written out in full,
+// of a step are spread over n threads. If vectors are requested, the matrix is written out in full,
 // because cuSOLVER has no routine for tridiagonal ones. A matrix that holds NaN or Inf gets NaN and
 // info = -1.
 #include "kernels/arithmetic/info.h"

@@ -140,8 +140,8 @@ class Divider {
   unsigned magic_, divisor_;
 };
 
-// i / divisor for 0 <= i < 2^63, by a multiplication. The machine has no division of 64 bits: the
-// compiler would call about seventy instructions.
+// i / divisor for 0 <= i < 2^63, by a multiplication. The GPU has no 64-bit division: the compiler
+// would emit about seventy instructions.
 class LongDivider {
  public:
   explicit LongDivider(int64_t divisor) : divisor_(std::max<int64_t>(divisor, 1)) {
@@ -239,7 +239,7 @@ struct SharedArray {
     Store(target, block, [&](char* slice, int i) { return In(slice)[i]; });
   }
 
-  // Integers, which algorithms for one matrix per lane or thread hold as numbers.
+  // Integers. Algorithms for one matrix per lane or thread hold them as floating numbers.
   __device__ __forceinline__ void StoreIntegers(int32_t* target, const Block& block) const {
     Store(target, block, [&](char* slice, int i) { return static_cast<int32_t>(In(slice)[i]); });
   }
@@ -263,7 +263,7 @@ inline int64_t SharedBytes() {
   return bytes - kReductionBytes;
 }
 
-// Whether Job(layout, arguments...), or such offsets, fit in the shared memory of a block.
+// Whether Job(layout, arguments...), or the given offsets, fit in the shared memory of a block.
 template <class Job, class... Arguments>
 bool FitsInShared(int64_t unit, const Arguments&... arguments) {
   SharedLayout layout(unit);
@@ -290,7 +290,7 @@ struct RowsOfWarp {
     });
   }
 
-  // target[...] = value(i, j), several rows at a time, so that they are not waited for one by one.
+  // target[...] = value(i, j). Several rows are loaded at a time, so that their latencies overlap.
   template <class Team, class E, class Value>
   __device__ __forceinline__ void Store(const Team& team, E* target, Value&& value) const {
     constexpr int kRows = 32 / sizeof(E);

@@ -48,8 +48,8 @@ __global__ void __launch_bounds__(Job::kMostThreads, kResidentThreads / Job::kMo
   }
 }
 
-// One matrix per team of a warp's threads, with the warp's teams side by side. If a warp has more
-// teams than there are matrices left, several work on the last matrix, to the same results.
+// Each team of a warp's threads takes one matrix. The warp's teams work side by side. If a warp has
+// more teams than there are matrices left, several work on the last matrix, to the same results.
 template <class Job>
 __global__ void __launch_bounds__(kBlockThreads, Job::Shape::kResident / kBlockThreads)
     RunWarps(const Job job, int64_t batch, int64_t bytes) {
@@ -103,7 +103,7 @@ void AllowShared(Kernel* kernel, int64_t bytes) {
         "cudaFuncSetAttribute");
 }
 
-// `parts` of each matrix can be shared out: each part has a thread, as far as a block has them.
+// `parts` of each matrix can be distributed. Each part gets a thread, up to the number in a block.
 template <class Job>
 void LaunchThreads(cudaStream_t stream, const Job& job, int64_t batch, const SharedLayout& layout,
                    int parts = 1) {

@@ -100,8 +100,8 @@ struct CountFromZero {
   }
 };
 
-// Finds info from the factors, for the vendor's is not always right: 0, or the first zero pivot
-// counted from 1.
+// Finds info from the factors, since the vendor's is not always right. It is 0, or the 1-based
+// index of the first zero pivot.
 //
 // A pivot whose reciprocal overflows may make the vendor's LU and substitution return anything. So
 // a team in global memory factors such a matrix again. If substitution follows, that pivot counts

@@ -78,12 +78,12 @@ GpuPath ChooseFactors(int64_t rows, int64_t cols) {
 }
 
 // Factors in shared memory, on any path but the vendor's. Pivots and permutation count from 0. info
-// is 0, the first zero pivot counted from 1, or -1 where the factors hold NaN.
+// is 0, the 1-based index of the first zero pivot, or -1 where the factors hold NaN.
 template <class E>
 void FactorLu(cudaStream_t stream, const GpuLuProblem<E>& problem);
 
 // Factors by cuSOLVER or cuBLAS, column-major. A matrix with a pivot whose reciprocal overflows is
-// factored again; with `substitutes` that pivot is the info instead.
+// factored again. If `substitutes`, that pivot is the info instead.
 template <class T>
 void VendorLu(cudaStream_t stream, DeviceScratch& scratch, const GpuLuProblem<Element<T>>& problem);
 

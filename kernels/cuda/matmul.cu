@@ -139,7 +139,7 @@ struct TiledProducts {
   }
 };
 
-// One thread per element, from global memory.
+// One thread computes each element, from global memory.
 template <class E>
 struct ProductElement {
   Products<E> products;

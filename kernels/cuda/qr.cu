@@ -21,8 +21,8 @@ namespace linalg::cuda {
 namespace {
 
 // The problem for m by n matrices, `count` reflectors each: a QrShape in a kernel's integers, with
-// its operands. Flags and sizes say what is requested, because a pointer may be null for a buffer
-// without elements.
+// its operands. Flags and sizes tell which results are requested, because a pointer may be null for
+// a buffer without elements.
 template <class E>
 struct QrProblem {
   int64_t batch;
@@ -250,7 +250,7 @@ QrProblem<Element<T>> ReadProblem(const QrShape& shape, const ffi::AnyBuffer& a)
           .q_cols = ToInt(shape.q_cols)};
 }
 
-// For R, and for Q if it is requested.
+// Launches for R, and for Q if it is requested.
 template <class T>
 QrProblem<Element<T>> ReadProblem(const ffi::AnyBuffer& a, Result* q, Result& r) {
   const QrShape shape = ReadQrShape(a, q == nullptr ? nullptr : &**q, *r);
@@ -342,7 +342,7 @@ struct QrDerivative {
   }
 };
 
-// `shape` is that of the first result y. R's derivative is given as `x_r`, or else made as `y_r`.
+// `shape` is that of the first result y. R's derivative is the operand `x_r`, or the result `y_r`.
 template <bool kBackward, class T>
 void Differentiate(cudaStream_t stream, const QrShape& shape, const ffi::AnyBuffer& q,
                    const ffi::AnyBuffer& r, const ffi::AnyBuffer& x, const T* x_r, Result& y,

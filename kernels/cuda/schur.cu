@@ -10,7 +10,7 @@
 namespace linalg::cuda {
 namespace {
 
-// For n by n matrices.
+// Matrices are n by n.
 template <class E>
 struct SchurProblem {
   int n;

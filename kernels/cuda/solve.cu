@@ -20,8 +20,9 @@
 namespace linalg::cuda {
 namespace {
 
-// For n by n matrices: A x = b with `cols` right-hand sides, or the inverse x if there is no b. If
-// `lu` and `pivots` are not null, they get the factors of the systems, as linalg_lu has them.
+// Matrices are n by n. Solves A x = b with `cols` right-hand sides, or gives the inverse x if there
+// is no b. If `lu` and `pivots` are not null, they get the factors of the systems, as linalg_lu has
+// them.
 template <class E>
 struct SolveProblem {
   int64_t batch;
@@ -177,7 +178,7 @@ struct CopyFirst {
   __device__ void operator()(int64_t i) const { values[i + 1] = values[0]; }
 };
 
-// The results other than x; the factors, if they are requested.
+// The results other than x, and the factors if they are requested.
 template <class T>
 struct SolveResults {
   int32_t* info;

@@ -5,9 +5,9 @@
 
 namespace linalg::cuda {
 
-// For `cols` right-hand sides, or columns of the inverse. A matrix that the whole batch shares is
-// factored once, which takes several launches. fits(bytes): whether a team's arrays fit in shared
-// memory, with `bytes` for the matrix and its solution.
+// `cols` is the number of right-hand sides, or of columns of the inverse. A matrix that the whole
+// batch shares is factored once, which takes several launches. fits(bytes): whether a team's arrays
+// fit in shared memory, with `bytes` for the matrix and its solution.
 template <class T, class Fits>
 GpuPath SolvePath(int64_t n, int64_t cols, bool shared, Fits&& fits) {
   if (shared) return GpuPath::kSteps;

@@ -37,7 +37,7 @@ struct SvdProblem {
   __host__ __device__ bool Tall() const { return m >= n; }
   __host__ __device__ int Longer() const { return m > n ? m : n; }
   __host__ __device__ int Shorter() const { return m > n ? n : m; }
-  // Columns of U of a tall matrix, of V of a wide one.
+  // The number of columns of U for a tall matrix, or of V for a wide one.
   __host__ __device__ int Width() const { return Tall() ? u_cols : vh_rows; }
   // The distance of rows in a slice, of the longer factor, or of the matrix without vectors.
   __host__ __device__ int Ld() const { return (vectors ? Width() : Shorter()) | 1; }
@@ -76,7 +76,7 @@ struct SmallSvd {
   }
 };
 
-// For square matrices.
+// Matrices are square.
 template <bool kVectors, class E>
 void RunSmallSvd(cudaStream_t stream, int64_t batch, const SvdProblem<E>& problem) {
   using V = RealElement<E>;

@@ -30,7 +30,8 @@ inline int PanelTeamSize(int64_t n, int64_t bytes) {
 // For kernels that take any n.
 inline int LargeTeamSize(int64_t n) { return n <= 128 ? TeamSize(n) : kGlobalThreads; }
 
-// For QR and SVD, whose threads share the columns and then the rows: cuda_team_size.json.
+// The team size of QR and SVD, whose threads share the columns and then the rows:
+// cuda_team_size.json.
 inline int SvdTeamSize(int64_t rows, int64_t cols, int64_t bytes) {
   if (rows * cols <= 16 * 16) return TeamSize(rows < cols ? rows : cols);
   if (rows * cols <= 32 * 32) return 32;

@@ -128,7 +128,7 @@ struct ConjugateAll {
   __device__ void operator()(int64_t i) const { StoreGlobal<E>(Conj(LoadGlobal(x + i)), x + i); }
 };
 
-// Permutes the rows of b: x[i] = b[permutation[i]], or the other way round.
+// Permutes the rows of b: x[i] = b[permutation[i]], or the inverse.
 template <class E>
 struct PermuteRows {
   const E* b;

@@ -16,8 +16,9 @@
 
 namespace linalg::cuda {
 
-// Long systems of an even number of rows: an odd one gets a row x = 0 at its end. Rows that are
-// left in a run or at an interface have their right-hand side in x, at the place of their unknown.
+// Long systems with an even number of rows. A system with an odd number gets a row x = 0 at its
+// end. Rows that are left in a run or at an interface have their right-hand side in x, at the place
+// of their unknown.
 template <class E>
 struct LongSystems {
   using V = RealElement<E>;
@@ -47,7 +48,7 @@ struct LongSystems {
       StoreGlobal(value, problem.x + (system * problem.n + row) * problem.cols + column);
   }
 
-  // Several threads may find a system suspect; they write the same value.
+  // Several threads may mark a system as suspect. They write the same value.
   __device__ __forceinline__ void CheckPivot(int64_t system, E pivot, V negligible) const {
     if (!(Magnitude(pivot) > negligible)) problem.info[system] = 1;
   }
@@ -71,7 +72,7 @@ struct Level {
   __device__ __forceinline__ E* Ends(int64_t system, int run) const {
     return ends + (system * runs + run) * kEnds;
   }
-  // Numbers of a kind lie together, and those at the same place in their groups lie side by side.
+  // Numbers of a kind are contiguous, and so are those at the same position in their groups.
   __device__ __forceinline__ StridedVector<E> Interface(int64_t system, int run) const {
     const int64_t place = (run % kTridiagonalRuns * batch + system) * groups;
     return {interfaces + place + run / kTridiagonalRuns, kTridiagonalRuns * batch * groups};
@@ -183,7 +184,7 @@ struct ReduceLevel {
   }
 };
 
-// The highest level, of one run.
+// The highest level, which has one run.
 template <class E>
 struct SolveEnds {
   LongSystems<E> systems;
@@ -252,7 +253,8 @@ struct SolveSuspects {
 };
 
 // The size of pivots that may stand for zero, in joined runs of so many rows. In a singular matrix
-// such a pivot is the sum of rounding errors, weighted by a null vector, at worst all of one sign.
+// such a pivot is a sum of rounding errors, weighted by a null vector. At worst all of them have
+// the same sign.
 template <class V>
 V Negligible(int64_t rows, int64_t n) {
   const auto joined = static_cast<double>(std::min(rows * kTridiagonalRuns, n));

@@ -2,7 +2,7 @@
 //
 // Many or short systems take one thread each: elimination with partial pivoting, with neighbouring
 // threads reading neighbouring words. Few long systems take orthogonal reduction, level by level.
-// Each thread joins neighbouring runs of rows, until one run is left; then the levels are solved
+// Each thread joins neighbouring runs of rows, until one run is left. Then the levels are solved
 // back.
 //
 // Rotations round zero pivots away. So a system that may have one is solved again by elimination,

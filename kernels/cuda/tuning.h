@@ -1,5 +1,5 @@
-// The cut-offs of the CUDA handlers. Measurements and estimates are in benchmarks/crossovers/, in
-// the file that a comment names; what has none follows from the kernels.
+// The crossovers of the CUDA handlers. Measurements and estimates are in benchmarks/crossovers/, in
+// the file that a comment names. Constants without a file follow from the kernels.
 #pragma once
 
 #include <cstdint>

@@ -33,8 +33,8 @@ class Arena {
   V* next_;
 };
 
-// The elements that a Work of these arguments needs. A Work is constructed from an array of its V,
-// and its `end` is the end of what it took.
+// The elements that a Work of these arguments needs. A Work is constructed from an array of its V.
+// Its `end` is the end of the part that it uses.
 template <class Work, class... Arguments>
 int64_t SizeOf(Arguments... arguments) {
   using V = typename Work::V;

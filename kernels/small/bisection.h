@@ -40,8 +40,8 @@ LINALG_INLINE int64_t SturmCount(int64_t n, const SturmRow<T>* rows, T x) {
 }
 
 // The least x at which more than k eigenvalues are counted, to the next number above or to a
-// fraction of eps. Eigenvalues ascend with k, whatever the counts: two k follow the same bisection
-// until the smaller goes left and the larger right.
+// fraction of eps. Eigenvalues ascend with k for any counts. Two k follow the same bisection until
+// the smaller goes left and the larger right.
 template <class T>
 LINALG_INLINE T BisectEigenvalue(int64_t n, const SturmRow<T>* rows, int64_t k) {
   constexpr int kSteps = std::numeric_limits<T>::digits + 6;  // 16 / 2^kSteps is eps / 8

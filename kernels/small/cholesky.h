@@ -12,9 +12,9 @@ template <class E>
 inline constexpr int kCholeskyBlock = kComplexElement<E> ? 2 : 4;
 
 // Factors kRows rows from i0 of the panel of kCols columns at j0. All columns to the left are
-// factored. On the diagonal (kDiagonal), `failed` receives the first pivot, from 1, that is not
-// positive, and `inverse` the reciprocals of the factor's diagonal. The rows below are scaled by
-// these.
+// factored. On the diagonal (kDiagonal), `failed` receives the 1-based index of the first pivot
+// that is not positive. `inverse` receives the reciprocals of the factor's diagonal. The rows below
+// are scaled by these.
 template <bool kDiagonal, int kRows, int kCols, class E>
 LINALG_INLINE void CholeskyBlock(E* a, int n, int i0, int j0, RealElement<E>* inverse,
                                  RealElement<E>& failed) {

@@ -3,8 +3,8 @@
 //
 // Differentiates the column-by-column factorisation line by line, and runs the same lines backward
 // for the cotangent: Murray, Differentiation of the Cholesky decomposition, arXiv:1602.07527,
-// section 4. Either costs about twice the factorisation and forms no inverse. Elements are
-// row-major, n by n; only the lower triangles are used.
+// section 4. Each costs about twice the factorisation and forms no inverse. Elements are row-major,
+// n by n; only the lower triangles are used.
 //
 // jax 0.10 also allows a dA that is not Hermitian. For that, CholeskyFullJvp and CholeskyFullVjp
 // implement Murray's equation 8 and its transpose, at three times the work.
@@ -35,7 +35,7 @@ LINALG_INLINE void CholeskyTangentRows(int n, int i0, int j, const E* l, const E
   for (int r = 0; r < kRows; ++r) sum[r] = x[(i0 + r) * n + j] + (moved[r] + kept[r]);
 }
 
-// x: the lower triangle of dA := that of dL.
+// On entry x holds the lower triangle of dA, and on return that of dL.
 template <class E>
 LINALG_INLINE void CholeskyTangent(int n, const E* l, E* x) {
   using V = RealElement<E>;
@@ -82,8 +82,8 @@ LINALG_INLINE void CholeskyCotangentColumns(int n, int j, int k0, const E* l, E*
   for (int c = 0; c < kCols; ++c) x[j * n + k0 + c] = x[j * n + k0 + c] - Conj(sum[c]);
 }
 
-// x: the lower triangle of L's cotangent := that of A's, for A as a function of that triangle
-// alone.
+// On entry x holds the lower triangle of the cotangent of L, and on return that of A. A counts as a
+// function of that triangle alone.
 template <class E>
 LINALG_INLINE void CholeskyCotangent(int n, const E* l, E* x) {
   using V = RealElement<E>;
@@ -116,7 +116,8 @@ LINALG_INLINE void CholeskyFullJvp(int n, E* l, E* x) {
     for (int j = i + 1; j < n; ++j) x[i * n + j] = E{};
   }
   for (int i = n - 1; i >= 0; --i) {
-    // Columns j.. of row i of L Φ. From the last row up, so the rows of Φ above are still intact.
+    // Computes columns j.. of row i of L Φ. The rows go from the last one up, so the rows of Φ
+    // above are still intact.
     const auto columns = [&]<int kCols>(std::integral_constant<int, kCols>, int j) {
       E sum[kCols] = {};
       for (int k = j; k <= i; ++k) {
@@ -131,11 +132,13 @@ LINALG_INLINE void CholeskyFullJvp(int n, E* l, E* x) {
   }
 }
 
-// Its transpose, without conjugation: x := L⁻ᵀ Φ(Lᵀ x) conj(L)⁻¹. Reads the lower triangle of x.
+// Applies the transpose of that map, without conjugation: x := L⁻ᵀ Φ(Lᵀ x) conj(L)⁻¹. Reads the
+// lower triangle of x.
 template <class E>
 LINALG_INLINE void CholeskyFullVjp(int n, E* l, E* x) {
   for (int i = 0; i < n; ++i) {
-    // Row i of Φ(Lᵀ x). From the first row down, so the rows of x below are still intact.
+    // Computes row i of Φ(Lᵀ x). The rows go from the first one down, so the rows of x below are
+    // still intact.
     const auto columns = [&]<int kCols>(std::integral_constant<int, kCols>, int j) {
       E sum[kCols] = {};
       for (int k = i; k < n; ++k) {
@@ -158,7 +161,8 @@ LINALG_INLINE void CholeskyFullVjp(int n, E* l, E* x) {
   }
 }
 
-// l: the lower factor, or U = Lᴴ, which becomes L. x: A's tangent := the factor's.
+// `l` holds the lower factor, or U = Lᴴ, which becomes L. On entry x holds A's tangent, and on
+// return the factor's.
 template <class E>
 LINALG_INLINE void CholeskyJvp(int n, E* l, HermitianPart part, E* x) {
   if (!part.lower) AdjointSquare(n, l);
@@ -167,7 +171,7 @@ LINALG_INLINE void CholeskyJvp(int n, E* l, HermitianPart part, E* x) {
   FinishTriangle(x, n, part.lower, RealElement<E>{});
 }
 
-// The transpose of CholeskyJvp. x: the factor's cotangent := A's.
+// The transpose of CholeskyJvp. On entry x holds the factor's cotangent, and on return A's.
 template <class E>
 LINALG_INLINE void CholeskyVjp(int n, E* l, HermitianPart part, E* x) {
   if (!part.lower) {

@@ -108,8 +108,8 @@ LINALG_INLINE RealElement<E> CholeskyUpdate(int n, E* r, E* v) {
   return failed;
 }
 
-// CholeskyUpdate for one matrix, from r to target, with neighbouring columns in a block B. `row`
-// and v have n elements, padded to whole blocks.
+// Does CholeskyUpdate for one matrix, from r to target, with neighbouring columns in a block B.
+// `row` and v have n elements, padded to whole blocks.
 template <bool kDowndate, class B, class E>
 int CholeskyUpdateByRows(int n, const E* r, E* row, E* v, E* target) {
   constexpr int kBlock = kColumns<E, B>;

@@ -12,8 +12,8 @@
 
 namespace linalg::small {
 
-// Takes one step off the exponent, towards 0. Returns the power of two of that step:
-// 2^kExponentStep or its inverse, both safe to multiply by, or 1 if the exponent was 0.
+// Moves the exponent one step towards 0. Returns the power of two of that step: 2^kExponentStep or
+// its inverse, both safe to multiply by, or 1 if the exponent was 0.
 template <class E>
 LINALG_INLINE RealElement<E> TakeStep(ScaledProduct<E>& x) {
   using V = RealElement<E>;
@@ -23,14 +23,14 @@ LINALG_INLINE RealElement<E> TakeStep(ScaledProduct<E>& x) {
   return turn > V{} ? up : turn < V{} ? one / up : one;
 }
 
-// The factor of the identity before substitution, since the inverse alone might overflow: the
-// determinant as far as it is in range. The exponent keeps the rest.
+// Scales the identity before substitution, since the inverse alone might overflow. The scale is the
+// determinant as far as it is in range. The exponent keeps the remaining factor.
 template <class E>
 LINALG_INLINE E TakePower(ScaledProduct<E>& det) {
   return TakeStep(det) * det.product;
 }
 
-// Multiplies by the rest. After eight steps at the latest, the result is 0 or infinite.
+// Multiplies by the remaining factor. After at most eight steps, the result is 0 or infinite.
 template <class E>
 LINALG_INLINE void MultiplyByPower(int64_t count, ScaledProduct<E> det, E* cofactors) {
   using V = RealElement<E>;

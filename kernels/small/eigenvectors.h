@@ -80,7 +80,7 @@ class Eigenvectors {
     return sum;
   }
 
-  // x / y, where a tiny y is perturbed. In lanes where the quotient is out of range, the known
+  // Returns x / y. A tiny y is perturbed. In lanes where the quotient is out of range, the known
   // elements and `others` are scaled down.
   template <class... Others>
   C Divide(C x, C y, Mask<V> on, Others&... others) {

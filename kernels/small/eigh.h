@@ -129,7 +129,7 @@ struct EigenWork {
   }
 
   int stride;
-  // The operand, row-major and not padded; in the end the eigenvectors.
+  // The operand, row-major and not padded, and then the eigenvectors.
   E* matrix;
   SplitRows<E, Row> a, z, rows;
   E* tau;

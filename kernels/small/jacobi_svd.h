@@ -146,7 +146,7 @@ LINALG_INLINE RealElement<E> OrthogonaliseRows(SplitRows<E, Row> a, SplitRows<E,
         const Mask<V> acts(turn | swap);
         if (!Any(acts)) continue;
         turning = turn ? one : turning;
-        // The angle, and the phase that makes the product real and positive.
+        // The rotation's angle, and the phase that makes the product real and positive.
         const V length = Sqrt(size);
         const V half = Number<V>(0.5) * (scale * larger - scale * smaller);
         const JacobiAngle<V> angle(half, length, size, turn);

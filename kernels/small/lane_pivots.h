@@ -21,7 +21,7 @@ LINALG_INLINE uint64_t PivotRows(V pivot) {
   return picked;
 }
 
-// Calls body(mask, i) for the pivots i != k of any lane within [first, last); the mask marks the
+// Calls body(mask, i) for the pivots i != k of any lane within [first, last). The mask marks the
 // lanes with that pivot. A single lane, such as a CUDA thread, goes straight to its own pivot.
 template <class V, class Body>
 LINALG_INLINE void ForEachPivot(V pivot, int k, int first, int last, Body&& body) {

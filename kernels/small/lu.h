@@ -1,9 +1,9 @@
 // In-place LU factorisation with partial pivoting of small matrices, one per lane, and its uses.
 //
-// Row-major; right-looking over panels of kPanel columns. Each lane has its own pivots, so rows are
-// swapped under masks. Outside the panel, all swaps of the panel are done in one pass, since moving
-// rows costs more than the arithmetic. Pivots and permutations are lanes of V, which represents
-// such small integers exactly.
+// The matrices are row-major. The algorithm is right-looking over panels of kPanel columns. Each
+// lane has its own pivots, so rows are swapped under masks. Outside the panel, all swaps of the
+// panel are done in one pass, since moving rows costs more than the arithmetic. Pivots and
+// permutations are lanes of V, which represents such small integers exactly.
 #pragma once
 
 #include <type_traits>
@@ -82,7 +82,7 @@ class Exchanges {
     }
   }
 
-  // All steps in one pass over all rows.
+  // Does all steps in one pass over all rows.
   template <int kCols, class E>
   LINALG_INLINE void ByRows(E* b, int ldb) const {
     E* const top = b + first_ * ldb;
@@ -120,7 +120,7 @@ class Exchanges {
   uint64_t picked_[kSteps];
 };
 
-// For a single matrix.
+// This overload is for a single matrix.
 template <int kSteps, class V>
   requires(kLanesOf<V> == 1)
 class Exchanges<kSteps, V> {
@@ -228,9 +228,9 @@ LINALG_INLINE void LuStep(int rows, int cols, int first, E* a, RealElement<E>* p
          a + end * cols + end, cols);
 }
 
-// Factors in place. pivots (min(rows, cols)) and permutation (rows) count from 0. Returns 0, from 1
-// the first zero pivot, or kHoldsNaN. Without a permutation, the rows of L stay in the order of
-// their elimination, and NaN is not reported.
+// Factors in place. pivots (min(rows, cols)) and permutation (rows) count from 0. Returns 0, the
+// 1-based index of the first zero pivot, or kHoldsNaN. Without a permutation, the rows of L stay in
+// the order of their elimination, and NaN is not reported.
 template <class E>
 LINALG_INLINE RealElement<E> LuInline(int rows, int cols, E* a, RealElement<E>* pivots,
                                       RealElement<E>* permutation) {

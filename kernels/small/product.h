@@ -3,8 +3,9 @@
 //
 // Lanes hold neighbouring columns, complex numbers in pairs of lanes. So nothing is transposed
 // except a transposed b. A row that does not fill its register is computed and stored together with
-// what follows it; the next row overwrites that. Each element is one chain of fused products in the
-// order of the depth. So its bits do not depend on the other sizes or on the place in a batch.
+// the numbers after it. The next row overwrites these. Each element is one chain of fused products
+// in the order of the depth. So its bits do not depend on the other sizes or on the place in a
+// batch.
 #pragma once
 
 #include <algorithm>

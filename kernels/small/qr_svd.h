@@ -18,8 +18,8 @@
 
 namespace linalg::small {
 
-// The singular vectors of a real bidiagonal matrix, rotated by GolubKahan. Independent of the
-// original matrix, so real and complex ones share one iteration.
+// The singular vectors of a real bidiagonal matrix, rotated by GolubKahan. They do not depend on
+// the type of the original matrix, so real and complex matrices share one iteration.
 template <class Row, class V>
 class BidiagonalVectors {
  public:
@@ -28,7 +28,8 @@ class BidiagonalVectors {
     V *rows, *sine, *shear;
   };
 
-  // For the n by n matrix with diagonal d and superdiagonal e; rows are `stride` apart.
+  // The matrix is n by n, with diagonal d and superdiagonal e. The vectors' rows are `stride`
+  // apart.
   LINALG_INLINE BidiagonalVectors(const V* d, const V* e, int n, int stride, const Side& left,
                                   const Side& right)
       : d_(d),
@@ -75,7 +76,7 @@ class BidiagonalVectors {
     for (int i = 0; i < n_; ++i) {
       const V *const u = left_rows_ + i * stride_, *const v = right_rows_ + i * stride_;
       const V x = s[i], half = Number<V>(0.5) * x;
-      // The contribution of element j: that of uᵀ (B v - x u), and of the difference of the norms.
+      // Element j contributes to uᵀ (B v - x u) and to the difference of the norms.
       const auto add = [&]<class C>(C left, C right, C image, C sum) {
         return MulAdd(left, image - x * left, MulAdd(half * (left - right), left + right, sum));
       };
@@ -134,7 +135,7 @@ class QrSvd {
     }
     const V failed = GolubKahan(s, beside_, n_, Vectors(d_, e_, n_, stride_, left_, right_));
     SortOrdered<true>(s, n_, order_);
-    // The matrix is free, and so are the left reflectors once they have been applied.
+    // The matrix's memory is free. That of the left reflectors is free once they have been applied.
     Order(left_, matrix_);
     MultiplyByQ<B>(false, n_, n_, reflectors_.LeftCount(n_), reflectors_.left,
                    reflectors_.left_taus, matrix_);

@@ -60,7 +60,7 @@ LINALG_ONCE V RootFreeQl(V* d, const V* e, int n, W* work) {
   const W relative = Broadcast<W>(kEps * kEps / (std::is_same_v<W, V> ? 16 : 256));
   const W absolute = Broadcast<W>(kUp * kUp * (Limits::min() / (kEps * kEps)));
   // The least size of a gamma, to avoid 0 / 0 in the quotients of their squares. It is negligible
-  // beside the square of a rounding error.
+  // compared with the square of a rounding error.
   const W least = Broadcast<W>(kFloat ? Lane<W>(0x1p-28) : 0x1p-120);
   W* const diagonal = work;
   W* const square = work + n * kParts;

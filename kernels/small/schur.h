@@ -271,7 +271,7 @@ LINALG_ONCE V Schur(const SchurWork<E>& work, int n, bool scaled, Balanced<V>& b
   return finite ? info : Broadcast<V>(kNotFinite);
 }
 
-// Computes T and Z of A in their places. Returns info; results are NaN where it is not 0.
+// Computes T and Z of A in place. Returns info; results are NaN where it is not 0.
 template <class E>
 LINALG_INLINE RealElement<E> SchurForm(const SchurWork<E>& work, int n) {
   using V = RealElement<E>;

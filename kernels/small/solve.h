@@ -13,8 +13,8 @@
 
 namespace linalg::small {
 
-// The Cholesky factor in the requested triangle, with zeros in the other; NaN where it fails.
-// Returns 0 or the order of the first leading minor that is not positive.
+// Computes the Cholesky factor in the requested triangle, with zeros in the other. It is NaN where
+// it fails. Returns 0 or the order of the first leading minor that is not positive.
 template <class E>
 LINALG_INLINE RealElement<E> CholeskyFactor(E* a, int n, HermitianPart part) {
   LowerHermitianPart(a, n, part);
@@ -84,8 +84,8 @@ LINALG_INLINE void SolveFactored(int n, E* lu, const RealElement<E>* pivots,
   FillNaN(singular != RealElement<E>{}, static_cast<int64_t>(n) * cols, x);
 }
 
-// x (n, cols) := A⁻¹ x, given A; NaN as in SolveFactored. `pivots` and `permutation` are workspaces
-// of n each. Returns the result of Lu.
+// x (n, cols) := A⁻¹ x, given A. The result is NaN where that of SolveFactored is. `pivots` and
+// `permutation` are workspaces of n each. Returns the result of Lu.
 template <class E>
 LINALG_INLINE RealElement<E> Solve(int n, E* a, RealElement<E>* pivots, RealElement<E>* permutation,
                                    int cols, E* x) {
@@ -94,7 +94,8 @@ LINALG_INLINE RealElement<E> Solve(int n, E* a, RealElement<E>* pivots, RealElem
   return singular;
 }
 
-// inverse (n, n) := A⁻¹, given A's LU factors and the result of Lu; NaN as in SolveFactored.
+// inverse (n, n) := A⁻¹, given A's LU factors and the result of Lu. The inverse is NaN where the
+// result of SolveFactored is.
 template <class E>
 LINALG_INLINE void InverseOfFactors(int n, const E* lu, const RealElement<E>* permutation,
                                     RealElement<E> singular, E* inverse) {
@@ -102,7 +103,7 @@ LINALG_INLINE void InverseOfFactors(int n, const E* lu, const RealElement<E>* pe
   FillNaN(singular != RealElement<E>{}, static_cast<int64_t>(n) * n, inverse);
 }
 
-// inverse (n, n) := A⁻¹, given A; otherwise as Solve.
+// inverse (n, n) := A⁻¹, given A. Workspaces and the returned value are those of Solve.
 template <class E>
 LINALG_INLINE RealElement<E> Inverse(int n, E* a, RealElement<E>* pivots,
                                      RealElement<E>* permutation, E* inverse) {

@@ -1,5 +1,5 @@
-// Singular values and vectors of small matrices of any shape, one per lane, given a method for
-// square ones: jacobi_svd.h or qr_svd.h.
+// Singular values and vectors of small matrices of any shape, one per lane. The method for square
+// matrices is a parameter: jacobi_svd.h or qr_svd.h.
 //
 // A tall matrix is replaced by the R of its QR factorisation, a wide one by its adjoint. Matrices
 // are scaled by a power of two to a norm near 1.
@@ -26,12 +26,12 @@ struct SvdWork {
   using E = typename Method::E;
   using V = RealElement<E>;
 
-  // For matrices of `rows` by `cols`; `full` makes the factors U and Vᴴ square.
+  // Matrices are `rows` by `cols`. `full` makes the factors U and Vᴴ square.
   LINALG_INLINE SvdWork(V* memory, int rows, int cols, bool full)
       : SvdWork(Arena<V>(memory), std::max(rows, cols), std::min(rows, cols), full) {}
 
-  // The operand, row-major, and in the end U and Vᴴ: in `left` and `right`, or in `right` and
-  // `left` for a wide matrix.
+  // The row-major operand, then the factors. U ends in `left` and Vᴴ in `right`. For a wide matrix,
+  // U ends in `right` and Vᴴ in `left`.
   E *matrix, *left, *right;
   E *q, *reflectors, *taus;
   Method method;

@@ -15,7 +15,7 @@
 
 namespace linalg::small {
 
-// x: dA := dVᴴ; ds (n): := that of s; du: := dU.
+// On entry x holds dA. On return x holds dVᴴ, ds (n) the tangent of s, and du dU.
 template <class E>
 LINALG_INLINE void SvdJvp(int n, E* u, const RealElement<E>* s, E* vh, E* x, RealElement<E>* ds,
                           E* du, E* work) {
@@ -46,7 +46,8 @@ LINALG_INLINE void SvdJvp(int n, E* u, const RealElement<E>* s, E* vh, E* x, Rea
   NegativeProduct(n, work, vh, x);
 }
 
-// x: U's cotangent := A's; s_ct (n), y: those of s and Vᴴ.
+// On entry x holds the cotangent of U, and on return that of A. s_ct (n) and y hold the cotangents
+// of s and Vᴴ.
 template <class E>
 LINALG_INLINE void SvdVjp(int n, E* u, const RealElement<E>* s, const E* vh,
                           const RealElement<E>* s_ct, E* x, E* y, E* work) {

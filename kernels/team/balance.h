@@ -34,8 +34,8 @@ LINALG_TEAM void Balance(const Team& team, int n, E* a, int ld, Balanced<RealEle
     }
   });
   int first = 0, end = n;  // the rows that are not isolated
-  // Sums of size(element) in that range: over column i as the real part, over row i as the
-  // imaginary.
+  // Sums size(element) in that range, over column i in the real part and over row i in the
+  // imaginary part.
   const auto sums = [&](int i, auto&& size) {
     return team.template Sum<Complex<V>>([&](int thread) {
       Complex<V> sum{};

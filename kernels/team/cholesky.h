@@ -15,7 +15,7 @@ class DiagonalFactor {
   static constexpr int kSize = kPanel<E>;
 
  public:
-  // Factors the first `count` rows of the block `a`; the rest is the identity.
+  // Factors the first `count` rows of the block `a`. The other rows are the identity.
   LINALG_TEAM DiagonalFactor(int count, const E* a, int ld) {
     LINALG_UNROLL
     for (int r = 0; r < kSize; ++r) {
@@ -42,7 +42,7 @@ class DiagonalFactor {
     }
   }
 
-  // The first pivot, counted from 1, that is not positive, or 0.
+  // The 1-based index of the first pivot that is not positive, or 0.
   LINALG_TEAM int failed() const { return failed_; }
 
   // Turns a row of the panel below the block into a row of the factor.
@@ -54,7 +54,7 @@ class DiagonalFactor {
   }
 
  private:
-  // Solves for the first `count` elements of a row. Returns what is left of the next one.
+  // Solves for the first `count` elements of a row. Returns the reduced next pivot.
   LINALG_TEAM E SolveRow(int count, E* row) const {
     E x[kSize], next{};
     LINALG_UNROLL

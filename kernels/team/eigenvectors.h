@@ -49,7 +49,7 @@ class TriangularVector {
     if (left) lambda_ = Conj(lambda_);
   }
 
-  // Fills rows [begin, end), for a T of norm near 1; the others are zero.
+  // Fills rows [begin, end) for a T of norm near 1. The other rows are zero.
   LINALG_TEAM void Solve() {
     const bool pair = BeginsBlock(n_, t_, ld_, k_);
     x_[k_ * ldx_] = {V(1), V(0)};
@@ -84,7 +84,7 @@ class TriangularVector {
     }
   }
 
-  // -Σ At(i, j) xⱼ over the rows that are known
+  // -Σ At(i, j) xⱼ over the rows that are solved
   LINALG_TEAM C Residual(int i) const {
     C sum{};
     for (int j = begin_; j < end_; ++j) sum = NegMulAdd(At(i, j), x_[j * ldx_], sum);
@@ -100,7 +100,7 @@ class TriangularVector {
     }
   }
 
-  // x / y, where a y that is too small is perturbed. If the quotient is out of range, the known
+  // Returns x / y. A y that is too small is perturbed. If the quotient is out of range, the solved
   // rows and `others` are scaled down.
   template <class... Others>
   LINALG_TEAM C Divide(C x, C y, Others&... others) {
@@ -148,8 +148,8 @@ class TriangularVector {
 };
 
 // Computes the eigenvectors of A from those of T, of length 1 and with a real largest element,
-// row-major in `vectors` (n, n). They are right ones, or with `left` those with yᴴ A = λ yᴴ. T and
-// Z belong to the balanced matrix. x is a workspace of (n, ldx).
+// row-major in `vectors` (n, n). They are right eigenvectors, or with `left` those with yᴴ A = λ
+// yᴴ. T and Z belong to the balanced matrix. x is a workspace of (n, ldx).
 template <class Team, class E>
 LINALG_TEAM void SchurEigenvectors(const Team& team, int n, const E* t, const E* z, int ld,
                                    Balanced<RealElement<E>> balanced, bool left,
@@ -159,7 +159,7 @@ LINALG_TEAM void SchurEigenvectors(const Team& team, int n, const E* t, const E*
   using C = Complex<V>;
   team.Phase([&](int thread) {
     for (int k = thread; k < n; k += team.size()) {
-      if (k > 0 && BeginsBlock(n, t, ld, k - 1)) continue;  // the conjugate of the one before
+      if (k > 0 && BeginsBlock(n, t, ld, k - 1)) continue;  // the conjugate of the previous one
       const bool pair = BeginsBlock(n, t, ld, k);
       TriangularVector<E> of_t(n, t, ld, x, ldx, k, left);
       of_t.Solve();

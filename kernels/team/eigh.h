@@ -307,7 +307,7 @@ struct SweepPair {
   }
   LINALG_INLINE int Shears() const { return first.last - first.first + second.last - second.first; }
 
-  // The shears of both sweeps at rotation k, from those that begin at `shears`; the second sweep is
+  // The shears of both sweeps at rotation k, from those that begin at `shears`. The second sweep is
   // at rotation k + 1. They are zero where a sweep has no such rotation.
   template <class V>
   LINALG_INLINE void Fetch(const V* shears, int k, V& one, V& other) const {
@@ -319,8 +319,7 @@ struct SweepPair {
 };
 
 // Eigenvalues without vectors, ascending, by one thread. ReduceHermitian has returned `info` and
-// left `unscale`; RecordedQl has diagonalised d as far as `progress` says. Returns info as
-// FinishEigh does.
+// left `unscale`; RecordedQl has diagonalised d up to `progress`. Returns info as FinishEigh does.
 template <class V>
 LINALG_INLINE int FinishEigvalsh(int n, QlProgress progress, double* d, int info, V unscale,
                                  V* values) {
@@ -440,8 +439,8 @@ struct OrderedEigenvectors {
 };
 
 // Computes eigenvalues in `values`, ascending, and their vectors. ReduceHermitian has returned
-// `info` and left d, e, Q and `unscale`. RecordedQl has diagonalised d and e as far as `progress`
-// says, with the record.
+// `info` and left d, e, Q and `unscale`. RecordedQl has diagonalised d and e up to `progress`, with
+// the record.
 //
 // Both are NaN where the result's info is not 0: it is ReduceHermitian's, or the number of elements
 // of e that did not vanish. If the record was full before they did, it is filled again.

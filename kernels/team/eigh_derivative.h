@@ -71,7 +71,7 @@ LINALG_TEAM HermitianCotangent<E> EighVjp(const Team& team, int n,
       team, n, [=](int i, int k) { return Conj(v[k * ld + i]); },
       [=](int k, int j) { return Conj(x[k * ld + j]); },
       [=](int i, int j, E z) { y[i * ld + j] = z; });
-  // The Hermitian part of F ∘ that, and the cotangent of w.
+  // Computes the Hermitian part of F ∘ that product, and the cotangent of w.
   const ReciprocalGaps<V> f(n, work.w);
   const Grid grid = RowGrid(team);
   team.Phase([&](int thread) {

@@ -44,7 +44,7 @@ LINALG_TEAM V LargestPart(const Team& team, Count count, Element&& element) {
       .value;
 }
 
-// The first of `count` diagonal elements, from 1, for which is(element) holds, or 0.
+// The 1-based index of the first of `count` diagonal elements for which is(element) holds, or 0.
 template <class Team, class E, class Is>
 LINALG_TEAM int FirstPivot(const Team& team, int count, const E* factors, int64_t ld, Is&& is) {
   using V = RealElement<E>;

@@ -19,7 +19,8 @@ LINALG_TEAM void ExchangeRows(int thread, int threads, int cols, E* i, E* k) {
     E x[kBlock], y[kBlock];
     LINALG_UNROLL
     for (int c = 0; c < kBlock; ++c) {
-      // Past the row's end, the first element again: it writes the same value to the same place.
+      // Past the row's end, a thread takes the first element again. It writes the same value to the
+      // same place.
       col[c] = j + c * threads < cols ? j + c * threads : j;
       x[c] = i[col[c]], y[c] = k[col[c]];
     }
@@ -28,7 +29,8 @@ LINALG_TEAM void ExchangeRows(int thread, int threads, int cols, E* i, E* k) {
   }
 }
 
-// The element x in row i as a candidate for pivot k. NaN wins on the diagonal, and nowhere else.
+// The element x in row i as a candidate for pivot k. NaN is chosen on the diagonal, and nowhere
+// else.
 template <class E>
 LINALG_TEAM Candidate<RealElement<E>> PivotCandidate(E x, int i, int k) {
   using V = RealElement<E>;
@@ -56,7 +58,7 @@ class Elimination {
   LINALG_TEAM Candidate<V> Eliminate(int i, int rows, int step, E* a) const {
     Candidate<V> largest{V(-1), rows};
     for (; i < rows; i += kRows * step) {
-      // Without a second row, the first one twice.
+      // If there is no second row, the first one is taken twice.
       int row[kRows];
       LINALG_UNROLL
       for (int r = 0; r < kRows; ++r) row[r] = i + r * step < rows ? i + r * step : i;
@@ -93,7 +95,7 @@ class Elimination {
 };
 
 // Factors a matrix; pivots (min(rows, cols)) and permutation (rows) count from 0. Returns 0, the
-// first zero pivot counted from 1, or kHoldsNaN.
+// 1-based index of the first zero pivot, or kHoldsNaN.
 template <class Team, class E>
 LINALG_TEAM int Lu(const Team& team, int rows, int cols, E* a, int ld, int* pivots,
                    int* permutation) {

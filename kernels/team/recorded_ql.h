@@ -25,14 +25,14 @@ struct QlRecord {
   int most_sweeps;
 };
 
-// Sweeps made so far, and elements beside the diagonal that have not vanished.
+// The sweeps made so far, and the off-diagonal elements that have not vanished.
 struct QlProgress {
   int sweeps, left;
 };
 
 // Iterates on the tridiagonal matrix of diagonal d and off-diagonal e (n - 1), of norm about 1, for
-// results of type V. It stops when the matrix is diagonal or the record is full; without kRecord,
-// after record.most_sweeps.
+// results of type V. It stops when the matrix is diagonal or the record is full. Without kRecord it
+// stops after record.most_sweeps.
 template <bool kRecord, class V>
 LINALG_INLINE QlProgress RecordedQl(double* d, double* e, int n, const QlRecord<V>& record) {
   // Elements that a number of type V cannot tell from zero. For float32 far smaller ones are kept,
@@ -81,7 +81,7 @@ LINALG_INLINE QlProgress RecordedQl(double* d, double* e, int n, const QlRecord<
   return {sweeps, left};
 }
 
-// Sorts ascending; the iteration leaves them nearly so.
+// Sorts in ascending order. After the iteration, the values are nearly sorted.
 LINALG_INLINE void SortAscending(double* d, int n) {
   for (int i = 1; i < n; ++i) {
     const double x = d[i];

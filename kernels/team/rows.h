@@ -32,7 +32,7 @@ class Fragment {
  public:
   LINALG_TEAM explicit Fragment(const Team& team) : team_(team), per_thread_(team) {}
 
-  // body(i, x) for each of them, without a barrier and with one.
+  // Calls body(i, x) for each of them, without a barrier and with one.
   template <class Body>
   LINALG_TEAM void Each(Body&& body) {
     team_.Each([&](int thread) { ForThread(thread, body); });
@@ -49,7 +49,7 @@ class Fragment {
     for (int s = 0; s < kCount; ++s) body(thread + s * team_.size(), per_thread_[thread].x[s]);
   }
 
-  // get(x) of number i, on all threads.
+  // Returns get(x) of number i on all threads.
   template <class V, class Get>
   LINALG_TEAM V From(int i, Get&& get) {
     const int slot = i / team_.size();
@@ -101,7 +101,7 @@ class RowLu {
   LINALG_TEAM RowLu(const Team& team, int rows, int cols, E* a, int ld)
       : RowLu(team, rows, cols, a, ld, [](int) { return E{}; }) {}
 
-  // Factors. Returns 0, the first zero pivot counted from 1, or kHoldsNaN. Every thread calls
+  // Factors. Returns 0, the 1-based index of the first zero pivot, or kHoldsNaN. Every thread calls
   // on_pivot(k, place, pivot) at each step; places and permutation count from 0.
   template <class OnPivot>
   LINALG_TEAM int Factor(int* permutation, OnPivot&& on_pivot) {
@@ -165,7 +165,8 @@ class RowLu {
     int place;
   };
 
-  // Steps from k on, while more than kWidth - kStepColumns columns are left; then the others.
+  // Does the steps from k on while more than kWidth - kStepColumns columns are left, and then the
+  // others.
   template <int kWidth, class OnPivot>
   LINALG_TEAM void Eliminate(int k, OnPivot&& on_pivot) {
     for (; k < count_ && cols_ - k > kWidth - kStepColumns; ++k) Step<kWidth>(k, on_pivot);
@@ -196,7 +197,7 @@ class RowLu {
       if (i == picked) row.divisor = divisor;
       if (row.place >= k) a_[i * ld_ + k] = i == picked ? pivot : row.left;
     });
-    // All rows go on, also those picked as pivots, which saves a condition. Rows of U are stored
+    // All rows continue, also those picked as pivots, which saves a condition. Rows of U are stored
     // when they are picked.
     E* const row_of_u = a_ + picked * ld_ + k;
     const int owner = picked % team_.size();
@@ -318,7 +319,7 @@ class ColumnSolve {
       LINALG_UNROLL
       for (int above = 0; above < kSize; above += kStepColumns) {
         fragment_.Phase([&](int c, Column& column) {
-          // Past the last column, the first one again.
+          // Threads past the last column take the first one again.
           const int j = first + c < cols ? first + c : first;
           LINALG_UNROLL
           for (int r = 0; r < kStepColumns; ++r) {

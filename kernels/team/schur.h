@@ -3,8 +3,8 @@
 // Computations, 4th ed., 7.5).
 //
 // Real matrices take two shifts at a time, so that T is real, with blocks of order 2 as LAPACK has
-// them. A step moves the bulge by a reflector of two or three elements. Every thread makes the
-// reflector for itself; the threads share the columns and rows that it changes.
+// them. A step moves the bulge by a reflector of two or three elements. Every thread computes the
+// reflector itself. The threads share the columns and rows that it changes.
 #pragma once
 
 #include "kernels/arithmetic/info.h"
@@ -21,7 +21,7 @@ namespace linalg::team {
 // The workspace of Schur.
 template <class E>
 struct SchurWork {
-  E* z;  // 1 + n ld elements; the operand from the second of them on, Z in the end
+  E* z;  // 1 + n ld elements; the operand begins at the second one, and Z replaces it
   E* t;  // n ld, if Z is wanted; else T's blocks take the operand's place
   int ld;
   E* taus;     // n

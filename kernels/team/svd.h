@@ -1,9 +1,9 @@
 // Singular values and vectors by a team of threads: one-sided Jacobi (Hestenes, 1958).
 //
-// Rotations of pairs of columns make the columns of W = A V orthogonal, the pairs of a tournament's
-// round at a time. The norms of the columns are the singular values; the columns over their norms
-// are U. Matrices are scaled by a power of two to a norm near 1. Reflectors complete the U of a
-// rank-deficient or rectangular matrix to an orthonormal basis.
+// Rotations of pairs of columns make the columns of W = A V orthogonal. The pairs of a round of a
+// tournament are rotated at a time. The norms of the columns are the singular values. The columns
+// divided by their norms are U. Matrices are scaled by a power of two to a norm near 1. Reflectors
+// complete the U of a rank-deficient or rectangular matrix to an orthonormal basis.
 #pragma once
 
 #include "kernels/arithmetic/info.h"
@@ -27,7 +27,7 @@ struct ColumnSums {
 template <class E>
 struct SvdWork {
   using V = RealElement<E>;
-  E* a;  // the matrix, and U in the end, rows `ld` apart
+  E* a;  // the matrix, then U; rows are `ld` apart
   int ld;
   E* v;  // n by n, rows `ldv` apart, if vectors are wanted
   int ldv;
@@ -45,7 +45,8 @@ LINALG_TEAM bool IsNull(V norm) {
   return !(norm * norm > JacobiRange<V>::kNull);
 }
 
-// The rotation that makes two columns orthogonal, given their sums; none if they are.
+// The rotation that makes two columns orthogonal, given their sums. No rotation is returned if they
+// already are.
 template <class E>
 LINALG_TEAM JacobiRotation<E> OrthogonalRotation(ColumnSums<E> sums, RealElement<E> tolerance) {
   using V = RealElement<E>;
@@ -59,8 +60,8 @@ LINALG_TEAM JacobiRotation<E> OrthogonalRotation(ColumnSums<E> sums, RealElement
                             negligible);
 }
 
-// Makes the columns of `a` orthogonal; with kVectors, rotates those of v alike. Returns whether the
-// last sweep found nothing to rotate.
+// Makes the columns of `a` orthogonal. If kVectors is true, also rotates those of v. Returns
+// whether the last sweep found nothing to rotate.
 template <bool kVectors, class Team, class E>
 LINALG_TEAM bool OrthogonaliseColumns(const Team& team, int m, int n, const SvdWork<E>& work) {
   using V = RealElement<E>;
@@ -124,7 +125,7 @@ LINALG_TEAM void PermuteRow(int n, const int* order, E* row) {
   for (int start = 0; start < n; ++start) {
     int k = order[start];
     while (k > start) k = order[k];
-    if (k < start) continue;  // done from there
+    if (k < start) continue;  // this cycle is done
     const E first = row[start];
     int to = start;
     for (int from = order[to]; from != start; to = from, from = order[to]) row[to] = row[from];
@@ -224,16 +225,16 @@ LINALG_TEAM int JacobiSvd(const Team& team, int m, int n, int width, const SvdWo
   return 0;
 }
 
-// U and V, element by element, of m by n matrices whose info is 0; NaN otherwise.
+// Gives elements of U and V of m by n matrices. They are NaN where info is not 0.
 template <class E>
 struct SvdOutcome {
   Outcome<E> u, v;
   int info;
 };
 
-// JacobiSvd for m by n matrices of any shape. Tall ones are in work.a as they are, wide ones as
-// their adjoint. `width` is the number of columns of the longer factor. Singular values are NaN
-// where info is not 0.
+// Extends JacobiSvd to m by n matrices of any shape. work.a holds a tall matrix itself, and the
+// adjoint of a wide one. `width` is the number of columns of the longer factor. Singular values are
+// NaN where info is not 0.
 template <bool kVectors, class Team, class E>
 LINALG_TEAM SvdOutcome<E> Svd(const Team& team, int m, int n, int width, const SvdWork<E>& work) {
   const bool tall = m >= n;

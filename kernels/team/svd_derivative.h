@@ -7,7 +7,7 @@
 
 namespace linalg::team {
 
-// n by n each, rows `ld` apart; s has n elements.
+// Matrices are n by n, with rows `ld` apart. s has n elements.
 template <class E>
 struct SvdDerivativeWork {
   const RealElement<E>* s;
@@ -17,7 +17,7 @@ struct SvdDerivativeWork {
 };
 
 // work.x holds dA and is overwritten. A thread calls set_s(i, ds), set_u(i, j, dU) and set_vh(i, j,
-// dVᴴ), the last two perhaps twice.
+// dVᴴ). It may call the last two twice.
 template <class Team, class E, class SetS, class SetU, class SetVh>
 LINALG_TEAM void SvdJvp(const Team& team, int n, const SvdDerivativeWork<E>& work, SetS&& set_s,
                         SetU&& set_u, SetVh&& set_vh) {
@@ -32,7 +32,7 @@ LINALG_TEAM void SvdJvp(const Team& team, int n, const SvdDerivativeWork<E>& wor
   Product<E>(
       team, n, [=](int i, int k) { return Conj(u[k * ld + i]); },
       [=](int k, int j) { return y[k * ld + j]; }, [=](int i, int j, E z) { x[i * ld + j] = z; });
-  // From P in `x`: U's rotation in `y`, and minus V's rotation in `x`.
+  // Computes U's rotation in `y` and minus V's rotation in `x` from P in `x`.
   const ReciprocalGaps<V> gaps(n, work.s);
   const Grid grid = RowGrid(team);
   team.Phase([&](int thread) {
@@ -42,7 +42,7 @@ LINALG_TEAM void SvdJvp(const Team& team, int n, const SvdDerivativeWork<E>& wor
       if (i == j) set_s(i, Re(p));
       const E together = V(0.5) * gaps(i, j) * (p + other);
       const E apart = V(0.5) * gaps.OfSum(i, j) * (p - other);
-      // Both are skew-Hermitian.
+      // Both rotations are skew-Hermitian.
       y[j * ld + i] = -Conj(together + apart);
       y[i * ld + j] = together + apart;
       x[j * ld + i] = Conj(together - apart);
@@ -58,7 +58,7 @@ LINALG_TEAM void SvdJvp(const Team& team, int n, const SvdDerivativeWork<E>& wor
 }
 
 // work.x and work.y hold the cotangents of U and Vᴴ and are overwritten. s_ct (n) is the cotangent
-// of s. z is a workspace of n by n. A thread calls set(i, j, A's cotangent), perhaps twice.
+// of s. z is a workspace of n by n. A thread calls set(i, j, A's cotangent), and may call it twice.
 template <class Team, class E, class Set>
 LINALG_TEAM void SvdVjp(const Team& team, int n, const SvdDerivativeWork<E>& work,
                         const RealElement<E>* s_ct, E* z, Set&& set) {

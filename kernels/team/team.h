@@ -44,7 +44,8 @@ LINALG_INLINE int Again(int x) {
   return x;
 }
 
-// A value and its index. The larger value is better; of equal values, the one of the lower index.
+// A value and its index. The larger value is better. Among equal values, the one of the lower index
+// is better.
 template <class V>
 struct Candidate {
   V value;

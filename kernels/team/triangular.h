@@ -43,7 +43,7 @@ class DiagonalBlock {
                                 int ldb) const {
     constexpr int kCols = sizeof(E) > 4 ? 1 : 2;  // as many as fit in registers
     for (int j0 = first_col + Again(thread); j0 < cols; j0 += kCols * threads) {
-      // Past the last column, the first one again.
+      // Threads past the last column take the first one again.
       int col[kCols];
       LINALG_UNROLL
       for (int j = 0; j < kCols; ++j) col[j] = j0 + j * threads < cols ? j0 + j * threads : j0;
@@ -107,7 +107,7 @@ LINALG_TEAM void SubstituteVector(const Team& team, int n, const E* a, int ld, b
   }
 }
 
-// Several columns. After k rows are solved, only the first width(k) columns are not 0.
+// Solves for several columns. After k rows are solved, only the first width(k) columns are not 0.
 template <class Team, class E, class Width>
 LINALG_TEAM void SubstitutePanels(const Team& team, int n, const E* a, int ld, bool lower,
                                   bool unit_diagonal, Width&& width, E* b, int ldb) {

@@ -1,4 +1,4 @@
-"""Readers of StableHLO: how a program makes an operand.
+"""Matchers of StableHLO, which find out how a program makes an operand.
 
 A route may take the source of an operand instead of the operand itself. Sources are what a
 transpose, or the mean of a matrix and its adjoint, is made from.
@@ -19,7 +19,7 @@ from linalg._core.primitive import spec_of
 
 
 def transposed_from(x: ir.Value) -> tuple[ir.Value, tuple[int, ...]] | None:
-  """The array that `x` is a transpose of, and the order of that array's dimensions in `x`; or None.
+  """Returns the array that `x` is a transpose of, and its order of dimensions in `x`, or None.
 
   XLA folds a transpose into its own operations, but not into a custom call.
   """
@@ -86,7 +86,7 @@ def made_by(x: ir.Value, name: str) -> Any:
 
 
 class CallView(NamedTuple):
-  """A primitive's call as it is in the program, or with operands replaced by their sources."""
+  """A primitive's call, either unchanged or with operands replaced by their sources."""
 
   types: Sequence[Any]
   operands: Sequence[Any]
@@ -120,7 +120,7 @@ def _untransposed(call):
   """
   found = [transposed_from(x) for x in call.operands]
   choices = [[None] if source is None else [source, None] for source in found]
-  *some, _ = itertools.product(*choices)  # the last is the call as it is
+  *some, _ = itertools.product(*choices)  # the last is the unchanged call
   for sources in some:
     yield _with_sources(call, sources)
 

@@ -111,7 +111,7 @@ def _switch() -> _Switch:
 
 
 def _router(name: str, route: Route | str) -> Callable[..., Any]:
-  """The function that is asked for a lowering rule each time that a primitive is lowered."""
+  """The function that returns a lowering rule each time that a primitive is lowered."""
 
   def router(platform, automatic, parameters):
     switch = _switch()
@@ -203,12 +203,12 @@ def accelerate(enabled: bool = True, *, products: bool = False) -> None:
   exported programs.
 
   The logger "linalg.accelerate" reports at level DEBUG where each compiled call went. `show_config`
-  lists what is accelerated.
+  lists the accelerated primitives.
 
   Args:
     enabled: whether to accelerate, or to leave all to JAX again. A call that changes nothing has no
       effect. A change empties JAX's caches, so programs are compiled again when they are next
-      called. Programs that were compiled ahead of time stay as they are.
+      called. Programs that were compiled ahead of time do not change.
     products: whether batches of matrix products go to a handler too, also where one matrix serves
       the whole batch. The limit is 64 rows and columns, 16 on a GPU. The handlers are faster for
       such batches, but XLA fuses products with surrounding operations. On meshes with Auto axes

@@ -12,7 +12,7 @@ def general(rng, batch, m, n, dtype):
 
 
 def well_conditioned(rng, batch, n, dtype):
-  """Square, with a dominant diagonal of random phase."""
+  """Square matrices with a dominant diagonal of random phase."""
   a = general(rng, batch, n, n, dtype)
   phase = general(rng, batch, 1, n, dtype)
   phase = phase / np.abs(phase)

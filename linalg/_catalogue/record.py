@@ -172,7 +172,7 @@ def _public(module: str) -> frozenset[str]:
 
 
 def functions_of(module: types.ModuleType) -> set[str]:
-  """The public functions of a module, its classes left out."""
+  """Returns the public functions of a module, without its classes."""
   return {
       name for name in module.__all__
       if callable(thing := getattr(module, name)) and not inspect.isclass(thing)}

@@ -74,7 +74,7 @@ def gauss_legendre(count: int) -> list[tuple[float, float]]:
 
 
 def permutation_matrix(permutation: jax.Array, dtype: Any) -> jax.Array:
-  """P with (P A)[i] = A[permutation[i]]. A gather's result would have no sharding."""
+  """Returns P with (P A)[i] = A[permutation[i]]. A gather's result would have no sharding."""
   index = jnp.arange(permutation.shape[-1], dtype=permutation.dtype)
   return (permutation[..., None] == expand(index, permutation[..., None])).astype(dtype)
 
@@ -200,9 +200,9 @@ def reciprocal_gaps(gaps: jax.Array, norm: jax.Array, n: Any) -> jax.Array:
 
 
 def binade(x: jax.Array) -> jax.Array:
-  """The power of two at or below `x` >= 0, a constant to derivatives; 1 for 0, Inf and NaN.
+  """Returns the power of two at or below `x` >= 0, or 1 for 0, Inf and NaN.
 
-  Division by it is exact. `jnp.exp2` is not.
+  It is a constant for derivatives. Division by it is exact. `jnp.exp2` is not.
   """
   x = jax.lax.stop_gradient(x)
   finfo = jnp.finfo(x.dtype)
@@ -213,7 +213,7 @@ def binade(x: jax.Array) -> jax.Array:
   return jnp.where((x > 0) & (power > 0) & jnp.isfinite(power), power, 1)
 
 
-# Above the exponents of all floating numbers, and of their products with small integers.
+# This is above the exponents of all floating numbers, and of their products with small integers.
 LARGE_EXPONENT = 1 << 24
 
 

@@ -30,8 +30,8 @@ def _choose(integral, quotient, error):
 def differences(f, w):
   """f[wᵢ, wⱼ] and a bound on its rounding.
 
-  The quotient (f(y) - f(x)) / (y - x). Where that cancels, the mean of f' between x and y by
-  quadrature.
+  The difference is the quotient (f(y) - f(x)) / (y - x). Where that cancels, it is the mean of f'
+  between x and y by quadrature.
   """
   x, y = w[..., :, None], w[..., None, :]
   fx, fy = f(x), f(y)
@@ -48,12 +48,12 @@ def differences(f, w):
 def second_differences(f, w):
   """f[wᵢ, wⱼ, wₖ].
 
-  The quotient (f[z, y] - f[y, x]) / (z - x), with the two farthest arguments as x and z. Where that
-  cancels, quadrature of the Hermite-Genocchi integral ∫∫ f''.
+  The difference is the quotient (f[z, y] - f[y, x]) / (z - x), with the two farthest arguments as x
+  and z. Where that cancels, it is the Hermite-Genocchi integral ∫∫ f'' by quadrature.
   """
   first, error = differences(f, w)
   ends = (w[..., :, None, None], w[..., None, :, None], w[..., None, None, :])
-  # Indexed by the argument that is left out: the differences of the other two, and their bounds.
+  # The differences of two arguments and their bounds, indexed by the argument that is left out.
   pairs = [(first[..., None, :, :], error[..., None, :, :]),
            (first[..., :, None, :], error[..., :, None, :]),
            (first[..., :, :, None], error[..., :, :, None])]

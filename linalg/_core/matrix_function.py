@@ -102,7 +102,7 @@ def matrix_function(
   derivative_p: ffi.Operation = given_factors(
       f"{name}_derivative", f"{known}, n n -> n n", [given], derivative, attributes=attributes,
       jvp=derivative_jvp, transpose=derivative_transpose)
-  # Linear in each of its last two operands.
+  # The operation is linear in each of its last two operands.
   second_p: ffi.Operation = given_factors(
       f"{name}_second_derivative", f"{known}, n n, n n -> n n", [given], second,
       attributes=attributes, jvp=second_jvp, transpose=second_transpose)

@@ -75,7 +75,7 @@ def as_arrays(name: str, *operands: ArrayLike) -> tuple[list[jax.Array], Any]:
 
 
 def compute_dtype(dtype: Any) -> np.dtype:
-  """The inexact dtype to compute in: float32 for float16 and bfloat16, others as they are."""
+  """Returns the inexact dtype to compute in: float32 for float16 and bfloat16, or `dtype`."""
   return np.dtype(np.float32) if jnp.finfo(dtype).bits < 32 else np.dtype(dtype)
 
 

@@ -35,7 +35,7 @@ Shape = tuple[Any, ...]  # of int, or of a symbolic dimension of jax.export
 
 
 class Rules(NamedTuple):
-  """The parts of a primitive beside its name. See `linalg.ffi.operation`."""
+  """The parameters of a primitive other than its name. See `linalg.ffi.operation`."""
 
   ranks: tuple[int, ...]  # number of core dimensions of each operand
   results: Callable[..., Sequence[tuple[Shape, Any]]]  # (shapes, dtypes, **attributes)
@@ -44,7 +44,7 @@ class Rules(NamedTuple):
   in_place: tuple[int, int] | None = None  # an operand, and the result that may take its memory
   prepare: Callable[[str], None] = lambda platform: None  # called when a call is lowered
   refusal: Callable[[str], str | None] = lambda platform: None  # why the fallback is called
-  target: Callable[..., str] | None = None  # the target to call, where it is not the name
+  target: Callable[..., str] | None = None  # the target to call, if it is not the name
   jvp: Callable[..., Any] | None = None
   transpose: Callable[..., Any] | None = None
   fallback: Callable[..., Any] | None = None

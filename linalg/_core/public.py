@@ -31,7 +31,7 @@ def public(
     static: the parameters that are options, known when the function is traced, not arrays.
     compiled: whether to apply `jax.jit`. False for a function that needs a value before it calls a
       compiled one.
-    lists: whether lists of numbers are taken for arrays, and a list of options for a tuple.
+    lists: whether lists of numbers count as arrays, and a list of options as a tuple.
       `jax.scipy.linalg` and SciPy do so; `jax.numpy` does not.
     hints: what else to say where an array is given for an option.
   """

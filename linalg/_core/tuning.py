@@ -24,7 +24,7 @@ class Limit(NamedTuple):
 # CUDA: benchmarks/crossovers/cuda_derivatives.json.
 # The formula of cofactors factors twice. Beyond its limit, a singular matrix would take long: its
 # cofactors need complete pivoting, one element after the other.
-# The CUDA handlers of eigh and svd, one team per matrix, were not measured beside the formula.
+# The CUDA handlers of eigh and svd, one team per matrix, were not compared with the formula.
 CHOLESKY_DERIVATIVE = {"cpu": None, "cuda": Limit(16, nbytes=1152)}
 EIGH_DERIVATIVE = {"cpu": Limit(32), "cuda": Limit(32)}
 SVD_DERIVATIVE = {"cpu": Limit(32), "cuda": Limit(32)}

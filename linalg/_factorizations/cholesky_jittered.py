@@ -17,7 +17,8 @@ __all__ = ["JitteredResult", "cholesky_jittered"]
 
 GROWTH = 10.0  # from one jitter of the series to the next
 
-# Relative to the mean of the diagonal. The first is a few times the rounding of a kernel matrix.
+# The jitters are relative to the mean of the diagonal. The first is a few times the rounding of a
+# kernel matrix.
 _FIRST = {np.dtype(np.float32): 1e-6, np.dtype(np.float64): 1e-12}
 _LAST = {np.dtype(np.float32): 1e-2, np.dtype(np.float64): 1e-4}
 
@@ -115,7 +116,7 @@ def cholesky_jittered(
   Other libraries start at absolute jitters: GPyTorch at 1e-6 (1e-8 in double precision), three
   tries; GPJax and TensorFlow Probability at 1e-6, one try.
 
-  Algorithm: `cholesky`, then again for the matrices that failed, all together.
+  Algorithm: `cholesky`, which is then repeated for all failed matrices together.
 
   Example:
     >>> import jax.numpy as jnp, linalg

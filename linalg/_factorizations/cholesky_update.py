@@ -71,8 +71,8 @@ def _(sign, primals, tangents):
 def _rotated(r, w, kept, *, downdate):
   """The factor by a rotation for each row, as the handler finds it, for JAX to differentiate.
 
-  Its derivative is made of the rotations' cosines and sines, so it loses no digits where R is small
-  beside w or ill conditioned. It takes n steps of O(n) operations.
+  Its derivative consists of the rotations' cosines and sines. So it loses no digits where R is much
+  smaller than w, or ill-conditioned. It takes n steps of O(n) operations.
 
   The rotation of row k takes (rₖₖ, vₖ), v = wᴴ, to (h, 0). The `kept` rows are those with vₖ = 0:
   there the rotation takes (1, vₖ / rₖₖ) to (h, 0) instead.
@@ -114,7 +114,7 @@ def _fallback(r, w, *, downdate):
 
   For L = Rᴴ and p = L⁻¹ w, the factor is L K, where K is the factor of I + sign p pᴴ. Let
   tⱼ = 1 + sign (|p₁|² + … + |pⱼ|²). Then Kⱼⱼ = √(tⱼ / tⱼ₋₁) and Kᵢⱼ = sign pᵢ p̄ⱼ / √(tⱼ tⱼ₋₁). So
-  a column of L K is made of one of L and the sum of those to its right, weighted by p. Gill, Golub,
+  a column of L K combines one of L with the sum of those to its right, weighted by p. Gill, Golub,
   Murray and Saunders, Methods for modifying matrix factorizations, Math. Comp. 28 (1974), method
   C1.
   """
@@ -178,10 +178,11 @@ def cholesky_update(
 
   float16 and bfloat16 are computed in float32, and the factor rounded.
 
-  Algorithm: a rotation for each row, O(n²) operations. A downdate takes hyperbolic ones in mixed
+  Algorithm: a rotation for each row, which takes O(n²) operations. A downdate takes hyperbolic ones
+    in mixed
   form: Bojanczyk, Brent, Van Dooren and de Hoog, SIAM J. Sci. Stat. Comput. 8 (1987). GPUs take one
   triangular solve and cumulative sums, O(n²) operations too: Gill, Golub, Murray and Saunders
-  (1974), method C1. Derivatives differentiate the rotations: n steps of O(n) operations.
+  (1974), method C1. Derivatives differentiate the rotations, in n steps of O(n) operations.
 
   Example:
     >>> import jax.numpy as jnp, linalg

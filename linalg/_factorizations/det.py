@@ -1,4 +1,4 @@
-"""Determinants, of matrices and from given factors.
+"""Determinants of matrices, and determinants from given factors.
 
 Jacobi's formula, d det A = tr(adj(A) dA), needs no inverse: the adjugate is a polynomial in A. Its
 transpose, the matrix of cofactors, is computed from LU factors. The derivative of the cofactors is
@@ -139,8 +139,10 @@ _CLOSED_FORMS = {
 
 
 def scaled_product(x):
-  """(p, e) of the product p 2^e of vectors of nonzero numbers. p is near 1, and e is a constant to
-  derivatives."""
+  """Returns (p, e) of the product p 2^e of each vector of nonzero numbers.
+
+  p is near 1, and e is a constant for derivatives.
+  """
   size = jnp.abs(x)
   powers = binade(size)
   logarithm = jnp.sum(jnp.log2(size / powers), axis=-1)
@@ -164,7 +166,7 @@ def halves(exponent, dtype):
 
 
 def _reflect(x):
-  """Q X, with a reflection Q = I - 2 v vᴴ that mixes all rows.
+  """Returns Q X, where the reflection Q = I - 2 v vᴴ mixes all rows.
 
   v is such that Q's last column is q, a vector of cosines. The null vector of the matrix that Q
   multiplies must not be orthogonal to q. No simple matrix has a null vector orthogonal to it.
@@ -247,7 +249,7 @@ def _products_without_two(s):
 
 
 def _derivative_of_adjugate(da, u, s, vh):
-  """The derivative of adj(A) along dA, from A's singular values, at any rank.
+  """Returns the derivative of adj(A) along dA from A's singular values, at any rank.
 
   For a diagonal S, adj(S + P) has the derivative diag(G diag P) - G ∘ P along P. Gᵢⱼ is the product
   of all elements of S except sᵢ and sⱼ. For A = U S Vᴴ and P = Uᴴ dA V, adj(A) is det(U Vᴴ) V
@@ -322,8 +324,8 @@ def det(a: ArrayLike) -> jax.Array:
   float16 and bfloat16 are computed in float32, and the determinants rounded.
 
   Algorithm: products of entries for n = 2 and 3, where they stay in range; else LU with partial
-  pivoting (`lu`). The product of the pivots keeps its exponent apart, so it does not overflow on
-  the way.
+  pivoting (`lu`). The product of the pivots keeps its exponent apart, so intermediate products do
+  not overflow.
 
   Example:
     >>> import jax, jax.numpy as jnp, linalg

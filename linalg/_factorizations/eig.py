@@ -18,7 +18,7 @@ __all__ = ["EigResult", "eig", "eig_ex", "eigvals", "eigvals_ex"]
 
 
 class EigResult(NamedTuple):
-  """Eigenvalues, and the eigenvectors in the columns of a matrix; both complex."""
+  """Eigenvalues, and eigenvectors in the columns of a matrix. Both are complex."""
 
   eigenvalues: jax.Array
   eigenvectors: jax.Array

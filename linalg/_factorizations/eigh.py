@@ -248,8 +248,8 @@ def eigvalsh(
   NaN for a matrix with eigenvalues that are equal to rounding: they depend on more than the
   eigenvalues' derivatives. The trace of `funm_hermitian` has them.
 
-  Algorithm: as `eigh`, without vectors; the largest matrices in float32 and complex64 by LAPACK
-  sytrd (hetrd), then QL in float64.
+  Algorithm: that of `eigh`, without vectors. The largest matrices in float32 and complex64 use
+  LAPACK sytrd (hetrd), then QL in float64.
 
   Example:
     >>> import jax.numpy as jnp, linalg

@@ -90,7 +90,7 @@ def _operands(d, e):
 
 
 def _chosen(select, select_range):
-  """The eigenvalues that are asked for, by index."""
+  """Returns the requested eigenvalues, by index."""
   if select == "a":
     return slice(None)
   if select == "i":
@@ -190,7 +190,7 @@ def eigh_tridiagonal(
   Derivatives are those of `eigh`. float16 and bfloat16 are computed in float32, and the results
   rounded.
 
-  Algorithm: divide and conquer; for small and for the largest matrices LAPACK stevd.
+  Algorithm: divide and conquer. Small matrices and the largest ones use LAPACK stevd.
 
   Example:
     >>> import jax.numpy as jnp, linalg

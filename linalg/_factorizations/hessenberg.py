@@ -36,7 +36,7 @@ def _rotation(h, f):
       rest = jnp.where(at_pivot, imaginary(rest.imag), rest)
     else:
       rest = jnp.where(at_pivot, 0, rest)
-    # X is skew-Hermitian: above the diagonal are the columns before, negated and conjugated.
+    # X is skew-Hermitian, so the earlier columns, negated and conjugated, are above the diagonal.
     above = -adjoint(jnp.sum(jnp.where(at_pivot, x, 0), axis=-2, keepdims=True))
     return with_column(x, j + 1, jnp.where(row <= j, above, rest)), None
 
@@ -119,8 +119,8 @@ def hessenberg(
 
   float16 and bfloat16 are computed in float32, and the results rounded.
 
-  Algorithm: Householder reflectors; for small matrices one per lane, for others LAPACK gehrd and
-  orghr. The derivative needs a subdiagonal without zeros.
+  Algorithm: Householder reflectors. Small matrices are reduced one per lane, and others by LAPACK
+  gehrd and orghr. The derivative needs a subdiagonal without zeros.
 
   Example:
     >>> import jax.numpy as jnp, linalg

@@ -117,7 +117,8 @@ def householder_product(a: ArrayLike, taus: ArrayLike) -> jax.Array:
     The first n columns of the product, (..., m, n), of the operands' common dtype. Nothing fails:
     NaN and Inf pass through.
 
-  Algorithm: reflectors applied to the identity, last to first. Small matrices are computed one per
+  Algorithm: the reflectors are applied to the identity, last to first. Small matrices are computed
+    one per
   lane, larger ones by blocks in tiles, as in `qr`. Large ones with few columns use LAPACK orgqr
   (ungqr).
 
@@ -208,9 +209,10 @@ def ormqr(
 
   float16 and bfloat16 are computed in float32, and the products rounded.
 
-  Algorithm: on the CPU one reflector after another, of small matrices one per lane, of larger ones
-  by blocks in tiles. Other platforms, and derivatives with respect to the reflectors, use I - V T
-  Vᴴ with all vectors V at once. That takes matrix products and one triangular solve of order k.
+  Algorithm: on the CPU, small matrices are computed one per lane, one reflector after another.
+  Larger ones apply blocks of reflectors in tiles. Other platforms, and derivatives with respect to
+  the reflectors, use I - V T Vᴴ with all vectors V at once. That takes matrix products and one
+  triangular solve of order k.
 
   Example:
     >>> import jax.numpy as jnp, linalg

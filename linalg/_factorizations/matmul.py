@@ -19,7 +19,7 @@ from linalg._core.tuning import may_be_small_products, suits_products
 
 __all__ = ["congruence", "matmul"]
 
-# The precision of products in rules, whatever the user's default is.
+# The precision of products in rules, which does not depend on the user's default.
 _FULL = jax.lax.Precision.HIGHEST
 
 
@@ -34,7 +34,7 @@ class _Products(NamedTuple):
   transpose_b: ffi.Operation
 
   def turned(self, turn_a: bool, turn_b: bool) -> ffi.Operation | None:
-    """The operation that transposes these operands; none transposes both."""
+    """Returns the operation that transposes these operands. No operation transposes both."""
     if turn_a and turn_b:
       return None
     return self.transpose_a if turn_a else self.transpose_b if turn_b else self.plain

@@ -29,7 +29,10 @@ _factored_solve_p = given_factors(
 
 
 def positive_solve(a, b):
-  """(x, info) of A x = b, columns, with a Hermitian A; info as from `cholesky_ex`."""
+  """Solves A x = b for columns b and a Hermitian A.
+
+  Returns (x, info), with info of `cholesky_ex`.
+  """
   factor, info = cholesky_p(jax.lax.stop_gradient(a), lower=True, symmetrize=False)
   x = _factored_solve_p(a, factor, b, lower=True)
   return nan_where(info != 0, x, core=2), info

@@ -87,7 +87,7 @@ def _factors_jvp(a, da, q, r):
   """(dQ, dR) for any shape of A, from the shapes of Q and R."""
   m, n = a.shape[-2:]
   if m < n:
-    # A = [A₁ A₂] with a square A₁ = Q R₁; then R₂ = Qᴴ A₂.
+    # Let A = [A₁ A₂] with a square A₁ = Q R₁. Then R₂ = Qᴴ A₂.
     dq, dr1 = thin_jvp_p(q, r[..., :m], da[..., :m])
     dr2 = product(dq, a[..., m:], adjoint_a=True) + product(q, da[..., m:], adjoint_a=True)
     return dq, jnp.concatenate([dr1, dr2], axis=-1)
@@ -201,8 +201,9 @@ def qr(a: ArrayLike, mode: str = "reduced", *, pivoting: bool = False) -> Any:
 
   Algorithm: Householder reflectors; small matrices one per lane, larger ones in tiles. LAPACK geqrf
   (geqp3) and orgqr factor large matrices with few columns or rows, and with pivoting all that are
-  not small. Derivative: Roberts and Roberts, arXiv:2009.10071, for any shape; the complement of a
-  complete Q by arXiv:2409.13374. It needs the first min(m, n) columns of A to be independent.
+  not small. Derivatives are those of Roberts and Roberts, arXiv:2009.10071, for any shape. The
+  complement of a complete Q follows arXiv:2409.13374. It needs the first min(m, n) columns of A to
+  be independent.
 
   Example:
     >>> import jax.numpy as jnp, linalg

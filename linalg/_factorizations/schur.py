@@ -32,19 +32,22 @@ def _beside_diagonal(a, offset):
 
 
 def _next(x, offset=1):
-  """y with yᵢ = xᵢ₊ₒ, and zeros beyond the end, as padding: a shift would be a gather."""
+  """Returns y with yᵢ = xᵢ₊ₒ, and zeros beyond the end.
+
+  It pads, because a shift would be a gather.
+  """
   shift = (*((0, 0, 0),) * (x.ndim - 1), (-offset, offset, 0))
   return jax.lax.pad(x, jnp.zeros((), x.dtype), shift)
 
 
 def _stored(t, first, n):
-  """Each (n + 1)th element of matrices from one on, and a 0 at the end."""
+  """Returns each (n + 1)th element of matrices from a given element on, with a 0 at the end."""
   beside = t.reshape(*t.shape[:-2], n * n)[..., first :: n + 1]
   return jnp.pad(beside, ((0, 0),) * (beside.ndim - 1) + ((0, n - beside.shape[-1]),))
 
 
 def _blocks(t):
-  """For each row i: (Tᵢᵢ, Tᵢ,ᵢ₊₁, Tᵢ₊₁,ᵢ, Tᵢ₊₁,ᵢ₊₁), and 0 for elements outside."""
+  """Returns (Tᵢᵢ, Tᵢ,ᵢ₊₁, Tᵢ₊₁,ᵢ, Tᵢ₊₁,ᵢ₊₁) for each row i, with 0 for elements outside."""
   n = t.shape[-1]
   if isinstance(n, int) and n > 0:  # a symbolic size allows no stride
     # XLA would read the whole matrices for the sums below.
@@ -87,7 +90,7 @@ def _triangulating(t, first):
 
 
 def _real_triangulating(t, first):
-  """`_triangulating` of real T as (R, d) with W = R + i diag(d), R and d real."""
+  """Returns `_triangulating` of real T as real (R, d) with W = R + i diag(d)."""
   a, b, c, d = (jnp.where(first, x, 0) for x in _blocks(t))
   half = (a - d) / 2
   size = jnp.maximum(jnp.abs(half), jnp.maximum(jnp.abs(b), jnp.abs(c)))
@@ -115,7 +118,7 @@ def _begins_block(t):
 
 
 def _real_to_complex(t, z):
-  """Wᴴ T W and Z W of real T and Z, by real products."""
+  """Returns Wᴴ T W and Z W for real T and Z, by real products."""
   r, d = _real_triangulating(t, _begins_block(t))
   column, row = d[..., None], d[..., None, :]
   by_r = product(t, r)
@@ -308,7 +311,7 @@ def rsf2csf(
 
 
 def triangular_schur(a: jax.Array) -> tuple[jax.Array, jax.Array]:
-  """The complex Schur form, as a constant to derivatives.
+  """Returns the complex Schur form, which is a constant for derivatives.
 
   A real matrix's complex form is made from its real one, whose real eigenvalues are exactly real.
   Rounding then does not decide on which side of a branch cut negative eigenvalues are.

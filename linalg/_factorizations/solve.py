@@ -47,7 +47,7 @@ factored_solve_p = given_factors(
 def _factor(a):
   """The factors (packed, pivots, info), and a function that solves with them.
 
-  The factors are constants to derivatives; the function is differentiated by A.
+  The factors are constants for derivatives. The function is differentiated by A.
   """
   packed, pivots, _, info = lu_p(jax.lax.stop_gradient(a))
   return (packed, pivots, info), functools.partial(factored_solve_p, a, packed, pivots)

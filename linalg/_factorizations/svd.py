@@ -146,7 +146,7 @@ svdvals_p = ffi.operation(
 
 
 def _descending(w):
-  """P with P |w| in descending order. It is a matrix, since a gather has no sharding."""
+  """Returns P with P |w| in descending order. It is a matrix, since a gather has no sharding."""
   order = jnp.argsort(-jnp.abs(jax.lax.stop_gradient(w)), axis=-1)
   return permutation_matrix(order, w.dtype)
 

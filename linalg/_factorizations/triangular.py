@@ -22,7 +22,7 @@ def _transposed(matrix, transpose_a, conjugate_a):
 
 
 def _triangular_solve_jvp(primals, tangents, **attributes):
-  # op(A) X = B gives op(A) dX = dB - op(dA) X; X op(A) = B likewise.
+  # op(A) X = B gives op(A) dX = dB - op(dA) X. X op(A) = B gives dX op(A) = dB - X op(dA).
   a, b = primals
   da, db = tangents
   solve = functools.partial(triangular_solve_p, a, **attributes)
@@ -83,8 +83,8 @@ def triangular_solve(
 
   Args:
     a: matrices (..., n, n). Only one triangle is read.
-    b: right-hand sides (..., n, k) if `left_side`, else (..., k, n). It is vectors (..., n) if it
-      has one dimension less than `a`.
+    b: right-hand sides (..., n, k) if `left_side`, else (..., k, n). If it has one dimension less
+      than `a`, it is a batch of vectors (..., n).
     left_side: whether A stands on the left of X.
     lower: whether the lower or the upper triangle is read.
     transpose_a: whether op transposes.
@@ -129,7 +129,7 @@ _TRANSPOSES: dict[Any, tuple[bool, bool]] = {
 
 
 def parse_trans(trans: int | str) -> tuple[bool, bool]:
-  """(transpose, conjugate) of SciPy's argument `trans`."""
+  """Returns (transpose, conjugate) for SciPy's argument `trans`."""
   if trans not in _TRANSPOSES:
     raise ValueError(f"Invalid 'trans' value {trans}")
   return _TRANSPOSES[trans]

@@ -21,7 +21,7 @@ _INDEFINITE = "has an indefinite b: its leading minor of order {info} is not pos
 
 
 def _reduce(a, factor, problem):
-  """The Hermitian C that has the problem's eigenvalues, where B = L Lᴴ and `factor` is L."""
+  """Returns the Hermitian C with the problem's eigenvalues, where B = L Lᴴ and `factor` is L."""
   if problem == 1:  # L⁻¹ A L⁻ᴴ
     half = triangular_solve_p(factor, a, left_side=True, lower=True)
     return triangular_solve_p(

@@ -110,11 +110,11 @@ def lstsq(
     x‖² for each column, real (..., k), with k = 1 if `b` is vectors. Ranks are integers (...). s
     holds the singular values, real (..., min(m, n)).
 
-  float16 and bfloat16 are computed in float32, whose eps is meant then, and the results rounded.
-  Their numbers count as exact: for a matrix that was rounded to them give `rcond`.
+  float16 and bfloat16 are computed in float32 with its eps, and the results rounded. Their numbers
+  count as exact: for a matrix that was rounded to them give `rcond`.
 
-  Algorithm: the singular value decomposition. Derivative: Golub and Pereyra, right wherever the
-  rank does not change, at equal singular values too.
+  Algorithm: the singular value decomposition. Derivatives are those of Golub and Pereyra. They are
+  right wherever the rank does not change, also at equal singular values.
 
   Example:
     >>> import jax.numpy as jnp, linalg

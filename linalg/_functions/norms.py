@@ -37,7 +37,7 @@ def _euclidean(x, axis, keepdims):
 
 
 def _power_sum(x, p, axis, keepdims):
-  """(Σ |x|^p)^(1/p), of numbers divided by the one with the largest weight."""
+  """Returns (Σ |x|^p)^(1/p), computed from numbers divided by the one with the largest weight."""
   size = jnp.abs(x)
   extreme = functools.partial(jnp.max, initial=0) if p > 0 else functools.partial(
       jnp.min, initial=jnp.inf)

@@ -67,7 +67,7 @@ def precision_of(dtype):
 
 
 def default_rtol(a, dtype):
-  """max(m, n) eps, below which singular values are rounding errors."""
+  """Returns max(m, n) eps. Singular values below it are rounding errors."""
   return max(a.shape[-2:]) * precision_of(dtype)
 
 

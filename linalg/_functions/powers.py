@@ -88,7 +88,7 @@ class _Pade(NamedTuple):
     norm_bound: the 1-norm up to which its backward error is below the rounding; Higham, The scaling
       and squaring method for the matrix exponential revisited, SIAM J. Matrix Anal. Appl. 26
       (2005), tables 2.1 and 2.3.
-    power_bound: the same for ‖A^2k‖^(1/2k); Al-Mohy and Higham, A new scaling and squaring
+    power_bound: this bound for ‖A^2k‖^(1/2k); Al-Mohy and Higham, A new scaling and squaring
       algorithm for the matrix exponential, SIAM J. Matrix Anal. Appl. 31 (2009), section 3.
   """
 
@@ -98,7 +98,7 @@ class _Pade(NamedTuple):
 
   @property
   def first_error(self) -> float:
-    """|c|, the backward error being c A^(2m + 1) and higher powers."""
+    """|c| in the backward error c A^(2m + 1) + ..., which has higher powers of A too."""
     f, m = math.factorial, len(self.coefficients) - 1
     return f(m) ** 2 / (f(2 * m) * f(2 * m + 1))
 
@@ -112,7 +112,7 @@ _PADE = {
          129060195264000, 10559470521600, 670442572800, 33522128640, 1323241920, 40840800, 960960,
          16380, 182, 1),
         5.371920351148152, 4.25)}
-# The number of powers of |A| that are computed. Their growth bounds the later ones.
+# The number of powers of |A| that are computed. The growth of these bounds the later powers.
 _SEEN = 7
 
 
@@ -122,7 +122,7 @@ def _divided(exponent, k):
 
 
 def _squarings_by_size(size, norm, pade):
-  """From |A| and ‖A‖₁, the s that rounding asks for, and one that bounds the backward error.
+  """Returns two s from |A| and ‖A‖₁: one for the rounding error, and one for the backward error.
 
   The first has |c| ‖|2⁻ˢA|^(2m + 1)‖₁ / ‖2⁻ˢA‖₁ below the rounding; Al-Mohy and Higham (2009),
   equation (5.1). The second has ‖|2⁻ˢA|^k‖₁ <= bound^k for two even k, as their Theorem 4.2 needs.
@@ -165,7 +165,7 @@ def _squarings_by_size(size, norm, pade):
 
 
 def _scaled_powers(a, pade):
-  """s; 2⁻ˢA; and matrices C, C², C³ with the number h of A² = 4ˢ h C.
+  """Returns s, 2⁻ˢA, C, C², C³ and h, where A² = 4ˢ h C.
 
   The 1-norm of A decides s, or the norms of its 4th and 6th powers if these and rounding ask for
   fewer squarings. That is more accurate where the powers are far smaller than those of the norm.
@@ -261,7 +261,8 @@ def expm(A: ArrayLike, *, upper_triangular: bool = False, max_squarings: int = 1
   def square(x, i):
     more = i < squarings
     if more.size == 1:
-      # Not for a batch: a condition on all its matrices would be a collective if it is sharded.
+      # A batch always squares, and selects: a condition on all its matrices would be a collective
+      # if it is sharded.
       return jax.lax.cond(jnp.all(more), lambda x: product(x, x), lambda x: x, x), None
     return jnp.where(more[..., None, None], product(x, x), x), None
 

@@ -17,7 +17,7 @@ __all__ = ["root_of_triangle", "sqrtm"]
 
 
 def root_of_triangle(t):
-  """R with R R = T, both upper triangular; NaN in a column that has no root.
+  """Returns R with R R = T, both upper triangular. A column that has no root is NaN.
 
   Column j follows from those before it: (R + Rⱼⱼ I) rⱼ = tⱼ in the rows above j. Björck and
   Hammarling, A Schur method for the square root of a matrix, Linear Algebra Appl. 52/53 (1983).
@@ -51,7 +51,7 @@ def _root_jvp(primals, tangents):
   return x, sylvester_p(x, r, z, x, r, z, tangents[0])
 
 
-# X = Z R Zᴴ with X X = A.
+# Returns X = Z R Zᴴ with X X = A.
 _root_p = given_factors(
     "sqrtm",
     "n n, n n, n n -> n n",
@@ -79,8 +79,8 @@ def sqrtm(A: ArrayLike, blocksize: int = 1) -> jax.Array:
   Returns:
     The roots (..., n, n), complex; NaN where there is none or A holds NaN or Inf.
 
-  Algorithm: the complex Schur form; Björck and Hammarling (1983). Derivative: the Sylvester
-  equation X dX + dX X = dA, right at equal eigenvalues, to any order.
+  Algorithm: the complex Schur form; Björck and Hammarling (1983). Derivatives solve the Sylvester
+  equation X dX + dX X = dA. They are right at equal eigenvalues, to any order.
 
   Example:
     >>> import jax.numpy as jnp, linalg

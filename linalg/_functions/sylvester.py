@@ -38,7 +38,7 @@ def _lyapunov(w, v, c):
   return congruence(v, inverse * congruence(v, c, adjoint_a=True))
 
 
-# X of A X + X A = C with a Hermitian A = V diag(w) Vᴴ. Where eigenvalues add up to 0, X is the
+# Solves A X + X A = C with a Hermitian A = V diag(w) Vᴴ. Where eigenvalues add up to 0, X is the
 # least solution.
 lyapunov_p = given_factors(
     "lyapunov",
@@ -111,7 +111,7 @@ def _sylvester_transpose(cotangents, operands):
   return *(None,) * 6, turned
 
 
-# X of A X + X B = C with A = Z T Zᴴ and B = W S Wᴴ, T and S upper triangular, Z and W unitary.
+# Solves A X + X B = C with A = Z T Zᴴ, B = W S Wᴴ, T and S upper triangular, Z and W unitary.
 sylvester_p = given_factors(
     "sylvester",
     "n n, n n, n n, m m, m m, m m, n m -> n m",
@@ -156,7 +156,7 @@ def _stein_transpose(cotangents, operands):
   return None, None, None, stein_p(a.mT, *transposed_schur(t, z), cotangents[0])
 
 
-# X of A X Aᴴ - X = C with A = Z T Zᴴ, T upper triangular and Z unitary.
+# Solves A X Aᴴ - X = C with A = Z T Zᴴ, T upper triangular and Z unitary.
 stein_p = given_factors(
     "stein",
     "n n, n n, n n, n n -> n n",

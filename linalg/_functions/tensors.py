@@ -47,7 +47,7 @@ def tensorinv(a: ArrayLike, ind: int = 2) -> jax.Array:
 
 @public("axes", compiled=False)
 def tensorsolve(a: ArrayLike, b: ArrayLike, axes: tuple[int, ...] | None = None) -> jax.Array:
-  """x with tensordot(a, x, x.ndim) = b; `jax.numpy.linalg.tensorsolve`.
+  """Solves tensordot(a, x, x.ndim) = b for x; `jax.numpy.linalg.tensorsolve`.
 
   Args:
     a: an array of shape (*b.shape, *x.shape), once `axes` are moved to its end.

@@ -25,7 +25,7 @@ from linalg.distributed._slices import cut, loop, put, quotient, window
 
 
 def add_product(a, left, right, top, begin, *, adjoint=False):
-  """A, with the product of `left` and `right` added to its part that begins at (top, begin)."""
+  """Adds the product of `left` and `right` to the part of A that begins at (top, begin)."""
   update = product(left, right, adjoint_b=adjoint)
   return put(a, window(a, (top, begin), update.shape) + update, top, begin)
 
@@ -56,18 +56,20 @@ def part_of(g: Cyclic, array: jax.Array, panels: tuple[int, int], dimension: int
 
 
 def add_tiles(g, a, left, right, *, adjoint=False, lower=False):
-  """A, with the product of some rows and some columns added, tile by tile.
+  """Adds the product of some rows and some columns to A, tile by tile.
 
-  Only tiles that they reach are updated, and with `lower` only those in the lower triangle. If
-  `adjoint`, the product is of rows and the adjoint of rows. The tiles are in loops, because XLA
-  would otherwise compute all products before it adds the first.
+  Only tiles with such rows and columns are updated, and with `lower` only those in the lower
+  triangle. If `adjoint`, the product is of rows and the adjoint of rows. The tiles are in loops,
+  because XLA would otherwise compute all products before it adds the first.
   """
   size = -(-g.panels // g.most_tiles)
   across = 0 if adjoint else 1
 
   def tile(side, i, unit, dimension):
-    """One tile. The last may reach beyond the last panel; it is moved back and begins with
-    zeros."""
+    """Updates one tile.
+
+    The last tile may reach beyond the last panel. It is moved back and begins with zeros.
+    """
     begin = jnp.minimum(i * size, g.panels - size)
     number = begin + quotient(jnp.arange(size * unit, dtype=i.dtype), unit)
     inside = (number >= jnp.maximum(i * size, side.first)) & (number < side.last)
@@ -100,11 +102,11 @@ def add_tiles(g, a, left, right, *, adjoint=False, lower=False):
 
 
 def factor(g: Cyclic, a: jax.Array) -> tuple[jax.Array, jax.Array]:
-  """L of the lower triangle of A, and info.
+  """Returns L from the lower triangle of A, and info.
 
-  Right-looking. The layout is that of Choi, Dongarra, Ostrouchov, Petitet, Walker and Whaley,
-  Design and implementation of the ScaLAPACK LU, QR, and Cholesky factorization routines, Sci.
-  Program. 5 (1996), except that all devices share each panel.
+  The algorithm is right-looking. The layout is that of Choi, Dongarra, Ostrouchov, Petitet, Walker
+  and Whaley, Design and implementation of the ScaLAPACK LU, QR, and Cholesky factorization
+  routines, Sci. Program. 5 (1996), except that all devices share each panel.
   """
   row, column = g.numbers()
   a = jnp.where((row == column) & (row >= g.n), jnp.ones((), a.dtype), a)
@@ -117,9 +119,9 @@ def factor(g: Cyclic, a: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def _by_panels(g, x, change):
-  """X with `change` applied to each panel and the indices of its entries.
+  """Applies `change` to each panel of X and the indices of its entries.
 
-  If it were applied to all panels at once, XLA would hold the old and the new panels together.
+  XLA would hold the old and the new panels together if it were applied to all at once.
   """
   row, column = g.numbers()
 
@@ -140,7 +142,7 @@ def _half(x, row, column):
 
 
 def _eliminate(g, low, k, carry):
-  """Eliminates panel k; all panels before `low` are done."""
+  """Eliminates panel k. All panels before `low` are done."""
   a, info = carry
   r, c = g.place()
   among = low, g.panels
@@ -166,11 +168,11 @@ def _eliminate(g, low, k, carry):
 def solve(
     g: Cyclic, l: jax.Array, b: jax.Array, *, left: bool, transpose: bool, lower: bool = False
 ) -> jax.Array:
-  """X of op(L) X = B, or of X op(L) = B, where op is the identity or the transpose.
+  """Solves op(L) X = B, or X op(L) = B, where op is the identity or the transpose.
 
   L is zero above its diagonal. If `lower`, B and X of L X = B are zero above the diagonal too. For
-  X op(L) = B with `lower`, only the lower triangle of B is read, and that of X computed, with zeros
-  above it.
+  X op(L) = B with `lower`, only the lower triangle of B is read. Only that of X is computed, with
+  zeros above it.
   """
   assert not (lower and left and transpose)
   b = lower_triangle(g, b) if lower and not left else b
@@ -241,8 +243,7 @@ def multiply(
 
 
 def _parts(g, x, k, of_panel, dimension, lower, gather, is_left):
-  """The gathered rows or columns of panel k and of its pair, from the lower triangle of X or the
-  whole.
+  """Gathers rows or columns of panel k and of its pair, from the lower triangle of X or the whole.
 
   `gather` collects them. The left operand's pair is returned even where it does not count; the
   right operand's is then empty.
@@ -271,7 +272,7 @@ def _adjoint_times(x, b):
 
 
 def substitute(g: Cyclic, t: jax.Array, b: jax.Array, *, lower: bool, adjoint: bool) -> jax.Array:
-  """X of op(T) X = B, for a few columns that are on all devices.
+  """Solves op(T) X = B for a few columns that are on all devices.
 
   op is the identity or the adjoint. T is zero outside its triangle. Each panel takes a sum over the
   devices of its rows, and moves the panel's diagonal block.
@@ -282,7 +283,7 @@ def substitute(g: Cyclic, t: jax.Array, b: jax.Array, *, lower: bool, adjoint: b
 
   def step(i, carry):
     # `side` is the contribution of the device's own columns of T to each of its rows. For the
-    # adjoint, it is the X that its own rows of T are multiplied by.
+    # adjoint, it is the X that multiplies the device's own rows of T.
     x, side = carry
     k = g.panels - 1 - i if backward else i
     if adjoint:
@@ -313,14 +314,14 @@ def log_diagonal(g: Cyclic, l: jax.Array) -> jax.Array:
 
 
 def scaled_product_of(x: jax.Array) -> tuple[jax.Array, jax.Array]:
-  """(p, e) of the product p 2^e of all numbers of an array."""
+  """Returns (p, e), where p 2^e is the product of all numbers of an array."""
   ordinary = (x != 0) & jnp.isfinite(x)
   part, exponent = scaled_product(jnp.ravel(jnp.where(ordinary, x, 1)))
   return part * jnp.prod(jnp.where(ordinary, 1, x)), exponent
 
 
 def square_of_diagonal(g: Cyclic, l: jax.Array) -> tuple[jax.Array, jax.Array]:
-  """(p, e) of the product p 2^e of the squares of the device's part of L's diagonal."""
+  """Returns (p, e): p 2^e is the product of the squares of the device's part of L's diagonal."""
   part, exponent = scaled_product_of(g.diagonal(l).real)
   return part * part, 2 * exponent
 
@@ -340,7 +341,7 @@ def times_columns(g: Cyclic, x: jax.Array, b: jax.Array, *, adjoint: bool) -> ja
 def hermitian_times_columns(g: Cyclic, x: jax.Array, b: jax.Array) -> jax.Array:
   """The product of a Hermitian matrix with a few columns that are on all devices.
 
-  The matrix has the lower triangle of X.
+  The lower triangle of X is that of the matrix.
   """
   half = lower_half(g, x)
   both = [times_columns(g, half, b, adjoint=adjoint) for adjoint in (False, True)]
@@ -375,8 +376,7 @@ def lower_half(g: Cyclic, x: jax.Array) -> jax.Array:
 def lower_half_in_place(g: Cyclic, x: jax.Array) -> jax.Array:
   """`lower_half` of an array that is no longer needed.
 
-  For an array that is still needed, or is part of a longer expression, XLA would copy it for the
-  loop.
+  If the array is still needed, or part of a longer expression, XLA would copy it for the loop.
   """
   return _by_panels(g, x, _half)
 

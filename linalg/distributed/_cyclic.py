@@ -63,7 +63,7 @@ def _exchange(x, *, axes, groups):
       x, axes, split_axis=x.ndim - 3, concat_axis=x.ndim - 3, axis_index_groups=groups)]
 
 
-# All-to-all in groups of devices. JAX's own does not support groups under `vmap`.
+# Does an all-to-all in groups of devices. JAX's own does not support groups under `vmap`.
 exchange_p: ffi.Operation = ffi.operation(
     "linalg_distributed_exchange", "g m n -> g m n", [0],
     attributes={"axes": None, "groups": None}, platforms=(), jvp=_exchange_jvp,
@@ -130,7 +130,7 @@ class Cyclic(NamedTuple):
     return Redistribution(chunk, devices, unit, groups, self.padded // groups)
 
   def map(self, function: Callable[..., Any], operands: str, results: str, *arrays: Any) -> Any:
-    """`function` applied to each device's parts of the arrays.
+    """Applies `function` to each device's parts of the arrays.
 
     `operands` and `results` have a letter for each array. "m" is a matrix in its own sharding, "c"
     one in the block-cyclic layout, and "s" an array that is the same on all devices. Arrays in the
@@ -220,7 +220,7 @@ class Cyclic(NamedTuple):
     """Stored: tall x columns."""
     return cut(x, k * self.tall, self.tall, 0)[:, _slice(among, self.wide)]
 
-  # All of a panel's columns or rows, from each device's stored part of them.
+  # Gathers a panel's columns or rows from each device's part of them.
 
   def all_columns(self, slab):
     """Columns, for this device's rows: rows x width."""
@@ -344,8 +344,8 @@ class Cyclic(NamedTuple):
         packed, begin * length, (begin + self.panels + 1) * length, axis=dimension)
 
   def add_adjoint(self, x, upper):
-    """The lower triangle of X with its adjoint added above the diagonal; with `upper`, the upper
-    triangle with its adjoint below.
+    """Returns the lower triangle of X with its adjoint added above the diagonal. If `upper`,
+    returns the upper triangle with its adjoint below.
 
     Blocks on the diagonal are added whole. The entries that are added to do not move.
     """
@@ -381,7 +381,10 @@ def longer(x, counts, dimension):
 
 
 def _integers(numbers: Any) -> tuple[int, ...] | None:
-  """A tuple of integers, also NumPy's, as Python integers; None for anything else."""
+  """Converts a tuple of integers, also NumPy's, to Python integers.
+
+  Returns None for other values.
+  """
   try:
     return tuple(map(operator.index, numbers)) if isinstance(numbers, tuple) else None
   except TypeError:

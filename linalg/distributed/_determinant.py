@@ -1,4 +1,4 @@
-"""Determinants of matrices that several devices share, of a product with its exponent apart."""
+"""Determinants of matrices that several devices share. Their exponents are kept apart."""
 
 import jax
 import jax.numpy as jnp
@@ -16,8 +16,8 @@ def _turned(part, logarithm, turn):
 
 @_turned.defjvp
 def _turned_jvp(primals, tangents):
-  # d det A = det A d log det A. The part is a constant to derivatives, and 0 of a singular matrix
-  # alone, of which no entry of the derivative is known.
+  # d det A = det A d log det A. The part is a constant for derivatives. It is 0 only for a singular
+  # matrix, where no entry of the derivative is known.
   part = _turned(*primals)
   _, change, turn = tangents
   change = change.astype(part.dtype)
@@ -28,8 +28,10 @@ def _turned_jvp(primals, tangents):
 def determinant(
     parts: jax.Array, exponents: jax.Array, logarithm: jax.Array, turn: jax.Array
 ) -> jax.Array:
-  """The product of part 2^exponent of all devices, with the derivatives of its logarithm, and of
-  the angle by which it turns."""
+  """Returns the product of part 2^exponent over all devices.
+
+  Its derivatives are those of its logarithm and of the angle of its phase.
+  """
   part, exponent = scaled_product_of(parts)
   before, after = (x[0, 0] for x in halves(jnp.sum(exponents) + exponent, part.dtype))
   return before * _turned(part, logarithm, turn) * after

@@ -78,7 +78,7 @@ def _inverse_matrix(grid, a, packed, order, info):
 
 
 def _parts(grid, packed, order):
-  """For each device, (p, e) of its part p 2^e of the determinant, and its part of the phase."""
+  """Returns (p, e, phase) for each device: its part p 2^e of the determinant, and p's phase."""
   return grid.map(
       functools.partial(elimination.determinant, grid), "cc", "ccc", packed, order)
 
@@ -128,8 +128,8 @@ class LUFactor:
   Attributes:
     matrix: A in the block-cyclic layout, (P, h, w), a part for each of P devices; see
       docs/distributed.md. Derivatives are with respect to it.
-    blocks: U in that layout, and L below U's diagonal, without its unit diagonal. Derivatives take
-      them for constants.
+    blocks: U in that layout, and L below U's diagonal, without its unit diagonal. They are
+      constants for derivatives.
     permutation: int32 (P, n'), equal for all devices: row i of L U is row permutation[:, i] of A,
       padded to n' rows.
     info: int32, 0 if all pivots are nonzero, or -1 where the factors hold NaN. For a singular
@@ -172,7 +172,7 @@ def solve_general(
   conjugated = transpose and not conjugate
 
   def solve(columns):
-    # Aᵀ x = b where Aᴴ x̄ = b̄.
+    # Aᵀ x = b is equivalent to Aᴴ x̄ = b̄.
     columns = columns.conj() if conjugated else columns
     matrix, packed = (x.astype(columns.dtype) for x in (factor.matrix, factor.blocks))
     x = _solution(
@@ -196,7 +196,7 @@ def lu_factor(
     a: ArrayLike, *, axes: Places = None, grid: tuple[int, int] | None = None,
     panel: int | None = None,
 ) -> LUFactor:
-  """The LU factors of a square matrix that several devices share, for all that is asked of them.
+  """Factors a square matrix that several devices share into L U.
 
   Args:
     a: a matrix (n, n) of any floating, complex or integer dtype, sharded over its rows, its columns

@@ -37,7 +37,7 @@ def map_parts(
     mesh: AbstractMesh, specs: Mapping[str, PartitionSpec], function: Callable[..., Any],
     operands: str, results: str, *arrays: Any
 ) -> Any:
-  """`function` applied to each device's parts of `arrays`.
+  """Applies `function` to each device's parts of `arrays`.
 
   `operands` and `results` have a letter for each array. `specs` says how an array of that letter is
   sharded.
@@ -163,7 +163,7 @@ def rows_of(
 
 
 def placed_as_rows(layout: Layout, x: jax.Array) -> jax.Array:
-  """An operand of matrices of `rows_of`, with its rows sharded like theirs on Explicit axes."""
+  """Returns `x` with its rows sharded like those of `rows_of`, on Explicit axes."""
   spec = partition(_explicit(layout.mesh, layout.spec))
   if not any(spec) or jax.typeof(x).sharding.spec == spec:
     return x

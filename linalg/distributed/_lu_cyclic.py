@@ -33,7 +33,7 @@ from linalg.distributed._slices import cut, loop, put, quotient, remainder
 
 
 def eliminate(g: Cyclic, a: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-  """U and, below the diagonal, L of P A = L U; the permutation; and info.
+  """Returns the packed factors of P A = L U, the permutation and info.
 
   The permutation gives, for each row of L U, the row of the padded A. info is that of linalg.lu_ex.
   A matrix that holds NaN has NaN in all entries of its factors.
@@ -50,7 +50,7 @@ def eliminate(g: Cyclic, a: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]
     carry = loop(low, high, functools.partial(_eliminate_panel, g, low), carry)
   a, u, order, _, info = carry
   packed = lax.fori_loop(0, g.panels, functools.partial(_place_l, g, a, order), u)
-  # A row of NaN may never be chosen as a pivot, and so be in no factor.
+  # A row of NaN may never be chosen as a pivot, so it may be in no factor.
   has_nan = jnp.isnan(packed).any() | jnp.isnan(a).any()
   spoilt = lax.pmax(has_nan.astype(jnp.int32), g.axes)
   info = jnp.where(spoilt != 0, -1, lax.pmax(info, g.axes))
@@ -58,7 +58,7 @@ def eliminate(g: Cyclic, a: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]
 
 
 def _eliminate_panel(g, low, k, carry):
-  """Eliminates panel k; all panels before `low` are done."""
+  """Eliminates panel k. All panels before `low` are done."""
   a, u, order, standing, info = carry
   r, c = g.place()
   redistributed = g.redistribute_rows(g.columns_of(a, k))
@@ -161,12 +161,12 @@ def _place_l(g, a, order, k, packed):
 def solve_columns(
     g: Cyclic, packed: jax.Array, order: jax.Array, b: jax.Array, *, adjoint: bool
 ) -> jax.Array:
-  """X of op(A) X = B, for a few columns that are on all devices.
+  """Solves op(A) X = B for a few columns that are on all devices.
 
   op is the identity or the adjoint.
   """
   lower, upper = factors(g, packed)
-  order = lax.pmax(order, g.axes)  # their type does not say that all have the same
+  order = lax.pmax(order, g.axes)  # their type does not say that all devices have the same
   if not adjoint:
     b = substitute(g, lower, b[order], lower=True, adjoint=False)
     return substitute(g, upper, b, lower=False, adjoint=False)
@@ -194,8 +194,7 @@ def inverse(g: Cyclic, packed: jax.Array, order: jax.Array) -> jax.Array:
 def determinant(
     g: Cyclic, packed: jax.Array, order: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-  """(p, e) of the product p 2^e of the device's part of U's diagonal, and the product of its
-  phases.
+  """Returns (p, e) for the product p 2^e of the device's part of U's diagonal, and its phase.
 
   The first device includes the sign of the permutation.
   """
@@ -222,6 +221,6 @@ def is_odd(order):
     return jnp.minimum(least, least[following]), following[following]
 
   number = jnp.arange(len(order), dtype=order.dtype)
-  start = jnp.where(order < 0, order, number)  # with the type of values that differ among devices
+  start = jnp.where(order < 0, order, number)  # its type says that devices have different values
   least, _ = lax.fori_loop(0, len(order).bit_length(), turn, (start, order))
   return (len(order) - jnp.sum(least == number)) % 2 == 1

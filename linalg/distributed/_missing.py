@@ -4,19 +4,19 @@ from typing import NoReturn
 
 
 class Missing(NotImplementedError, AttributeError):
-  """A name that is not there: no attribute, to programs that ask what a module has."""
+  """The error for a missing name. It is an AttributeError, so that `hasattr` works."""
 
 
 def refuse(name: str) -> NoReturn:
-  """Raises the error of a name that the module has not."""
+  """Raises the error for a name that the module lacks."""
   if instead := _instead(name):
     raise Missing(f"linalg.distributed has no {name}. Use {instead}.")
   raise AttributeError(f"module 'linalg.distributed' has no attribute {name!r}")
 
 
 def _instead(name: str) -> str | None:
-  if name.startswith("_"):  # as Python and its tools ask for
+  if name.startswith("_"):  # Python and its tools look these up
     return None
-  from linalg import _catalogue  # which imports this module
+  from linalg import _catalogue  # _catalogue imports this module
 
   return _catalogue.instead_when_sharded().get(name)

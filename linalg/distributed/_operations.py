@@ -54,7 +54,7 @@ multiply_p: ffi.Operation = ffi.operation(
 
 
 def _solve_jvp(primals, tangents, *, grid, left, transpose, lower):
-  # op(L) dX = dB - op(dL) X, and likewise for X op(L) = B.
+  # op(L) dX = dB - op(dL) X. X op(L) = B gives dX op(L) = dB - X op(dL).
   (l, b), (dl, db) = primals, tangents
   solve = functools.partial(solve_p, l, grid=grid, left=left, transpose=transpose, lower=lower)
   x = solve(b)

@@ -151,7 +151,10 @@ class CholeskyFactor:
   dtype: Any
 
   def lower(self) -> jax.Array:
-    """L (n, n), sharded as A is, zero above the diagonal; NaN if A is not positive definite."""
+    """L (n, n), sharded as A is, zero above the diagonal.
+
+    It is NaN if A is not positive definite.
+    """
     return _lower(self.grid, self.matrix, self.blocks).astype(self.dtype)
 
   def inverse(self) -> jax.Array:
@@ -159,7 +162,10 @@ class CholeskyFactor:
     return _inverse_matrix(self.grid, self.matrix, self.blocks).astype(self.dtype)
 
   def slogdet(self) -> SlogdetResult:
-    """The sign of det A, 1, and log det A, on all devices; NaN if A is not positive definite."""
+    """The sign 1 of det A, and log det A, on all devices.
+
+    Both are NaN if A is not positive definite.
+    """
     sign = jnp.where(self.info == 0, jnp.ones((), self.dtype), jnp.nan)
     return SlogdetResult(sign, self.logdet())
 
@@ -169,11 +175,11 @@ class CholeskyFactor:
     return found.astype(real_dtype(self.dtype))
 
   def det(self) -> jax.Array:
-    """det A, on all devices; NaN if A is not positive definite."""
+    """det A, on all devices. It is NaN if A is not positive definite."""
     return _det(self.grid, self.matrix, self.blocks).astype(self.dtype)
 
   def solve(self, b: ArrayLike) -> jax.Array:
-    """x of A x = b, for a vector (n,) or a few columns (n, k).
+    """Solves A x = b for a vector (n,) or a few columns (n, k).
 
     Each device uses all of b. If its rows are sharded it is gathered, and x is sharded like it.
     """
@@ -228,7 +234,7 @@ def cholesky(
 
   Algorithm: right-looking in a block-cyclic layout (Choi, Dongarra, Ostrouchov, Petitet, Walker and
   Whaley, Design and implementation of the ScaLAPACK LU, QR, and Cholesky factorization routines,
-  1996). Every device has a part of each panel both ways.
+  1996). Every device has a part of each panel of rows and of columns.
 
   A device receives about n² (1 / Pr + 1 / Pc) / 2 numbers. It receives twice its share n² / P to
   move to that layout and back. About a fifth more is for the phases that keep the program small,
@@ -247,7 +253,7 @@ def cholesky(
   """
   factor = positive_factor("cholesky", a, axes, grid, panel)
   lower = factor.lower()
-  check_positive(factor.info)  # last, as JAX takes no error through `shard_map`
+  check_positive(factor.info)  # this is last, because JAX takes no error through `shard_map`
   return lower
 
 

@@ -51,9 +51,9 @@ def _triplets_jvp(rows, iterations, primals, tangents):
   # Let P = Uᴴ dA V. Then dS = Re diag P, dU = U (T + R) / 2 + M and dV = V (T - R) / 2 + N, as for
   # all singular vectors (svd.py). Tᵢⱼ = (P + Pᴴ)ᵢⱼ / (sⱼ - sᵢ) and Rᵢⱼ = (P - Pᴴ)ᵢⱼ / (sⱼ + sᵢ). M
   # = (I - U Uᴴ) (dA V + A dV) / S and N = (I - V Vᴴ) (dAᴴ U + Aᴴ M) / S hold the change out of the
-  # range. These are iterated, and so is Pᴴ, which is exact only for exact U and V. Each iteration
-  # reduces the error by the square of the first singular value left out over sⱼ, as an iteration of
-  # the range does.
+  # range. These are iterated. Pᴴ is iterated too, since it is exact only for exact U and V. Each
+  # iteration reduces the error by the square of the first singular value left out over sⱼ, as an
+  # iteration of the range does.
   (a, test), (da, _) = primals, tangents
   u, s, v = _triplets(rows, iterations, a, test)
   forward, back = rows.outer(da, v), rows.inner(da, u)

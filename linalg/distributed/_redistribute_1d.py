@@ -12,7 +12,7 @@ class Redistribution(NamedTuple):
 
   Each device has a chunk of the indices. The first group gets the first `unit` indices, the next
   group the next `unit`, and so on cyclically. All chunks have the same number of slots for each
-  group, so that one exchange takes them; a device may have a unit less for a group than another
+  group, so that one exchange takes them. A device may have one unit less for a group than another
   has. `device` and `group` are numbers, or arrays of them.
   """
 
@@ -64,14 +64,14 @@ class Redistribution(NamedTuple):
     return jnp.clip(index, 0, self.chunk - 1)
 
   def returned(self, device):
-    """For each index of a device's chunk, its position among those that it sent."""
+    """Returns for each index of a device's chunk its position among those that the device sent."""
     index = device * self.chunk + jnp.arange(self.chunk, dtype=device.dtype)
     group = remainder(quotient(index, self.unit), self.groups)
     number = quotient(index, self.cycle) * self.unit + remainder(index, self.unit)
     return group * self.slots + number - self._before(device, group)
 
   def incoming(self, group):
-    """For each entry of a group, its position among those that its members receive.
+    """Returns for each entry of a group its position among those that the group's members receive.
 
     An index beyond the last chunk has an arbitrary position.
     """

@@ -87,7 +87,7 @@ def _computations(text: str) -> tuple[dict[str, list[str]], str]:
 def _visit(
     computations: Mapping[str, list[str]], name: str, times: int, is_known: bool
 ) -> Iterator[tuple[str, int, int, bool]]:
-  """(kind, bytes, count, whether the count is known) of each collective in a computation."""
+  """Lists (kind, bytes, count, whether the count is known) of a computation's collectives."""
   for line in computations.get(name, ()):
     if match := _COLLECTIVE.search(line):
       yield match[2], _bytes(match[1]), times, is_known

@@ -17,7 +17,7 @@ from linalg.distributed._layout import check_columns
 def solve_columns(
     name: str, n: int, dtype: Any, b: ArrayLike, solve: Callable[[jax.Array], jax.Array]
 ) -> jax.Array:
-  """`solve` applied to a vector (n,) or columns (n, k), which are brought to all devices.
+  """Applies `solve` to a vector (n,) or columns (n, k), which are moved to all devices.
 
   The result is sharded as `b` is, and has the dtype that `b` and the matrix, of `dtype`, promote
   to.
@@ -54,7 +54,7 @@ def _replicated(b):
 
 
 def _placed_like(x, b):
-  """x, sharded like b, on Explicit axes or where b is a concrete array."""
+  """Shards x like b, on Explicit axes or if b is a concrete array."""
   if any(jax.typeof(b).sharding.spec):
     return jax.sharding.reshard(x, jax.typeof(b).sharding)
   own = None if isinstance(b, jax.core.Tracer) else b.sharding

@@ -15,7 +15,7 @@ from linalg.distributed._positive_definite import positive_factor, solve_positiv
 
 
 class _Kind(NamedTuple):
-  """How one kind of matrix is factored, solved with, and checked."""
+  """The functions that factor, solve and check one kind of matrix."""
 
   factor: Callable[..., Any]
   solve: Callable[..., jax.Array]
@@ -40,7 +40,7 @@ def _factored(name, assume_a, *operands):
 
 
 def _checked(assume_a, factor, result):
-  """The result, once the factor is checked.
+  """Checks the factor and returns the result.
 
   The check is last: `linalg.checked` takes an error through later operations, but JAX takes none
   through `shard_map` within `jax.set_mesh`.
@@ -50,7 +50,7 @@ def _checked(assume_a, factor, result):
 
 
 def _checked_determinant(assume_a, factor, result):
-  """A determinant, once the factor is checked; a singular matrix has one too."""
+  """Checks the factor and returns a determinant. A singular matrix has one too."""
   return result if assume_a == "gen" else _checked(assume_a, factor, result)
 
 
@@ -182,7 +182,8 @@ def inv(
   Returns:
     A⁻¹ (n, n), sharded as `a` is. It is NaN if A is singular, or not positive definite with "pos".
 
-  Algorithm: X of A X = I by `lu_factor`; or L⁻¹ by substitution, and L⁻ᴴ L⁻¹. A device receives
+  Algorithm: `lu_factor` solves A X = I. For "pos", substitution gives L⁻¹, and A⁻¹ is L⁻ᴴ L⁻¹. A
+    device receives
   about twice as much as for the factors.
 
   Example:

@@ -19,15 +19,15 @@ from linalg.distributed._layout import Layout, Places, layout_of, partition, pla
 def batched(function: Callable[..., Any], *, axes: Places = None) -> Callable[..., Any]:
   """`function` of a stack of matrices, for stacks whose matrix dimensions are sharded.
 
-  XLA by itself gathers such a stack onto every device, and every device computes all of it. This
-  function uses two exchanges. One gives every device whole matrices, its share of the stack. After
-  the computation, another takes the results back.
+  Without this, XLA gathers such a stack onto every device, and every device computes all of it.
+  This function uses two exchanges. One gives every device whole matrices, its share of the stack.
+  After the computation, another takes the results back.
 
   Args:
     function: a function of one stack (k, m, n), such as `linalg.polar` or a composition of this
       package's functions. It must treat the matrices of a stack alike, and one at a time. Its
       results are arrays (k, ...).
-    axes: as for `cholesky`, the axes of the mesh that matrix dimensions are sharded over. The
+    axes: the axes of the mesh that matrix dimensions are sharded over, as for `cholesky`. The
       default is the array's sharding. Inside `jax.jit` on Auto axes that cannot be known, and
       `axes` is needed.
 

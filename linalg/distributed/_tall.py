@@ -35,7 +35,7 @@ _GATHERED = 8
 
 
 class Rows(NamedTuple):
-  """How the rows of a tall matrix are sharded, and what is computed with it.
+  """The sharding of the rows of a tall matrix, with operations on them.
 
   `rows.even(a)` adds rows of zeros after the first `height`, and a column of zeros to a matrix
   without columns: no array of a `shard_map` may be empty.
@@ -72,7 +72,7 @@ class Rows(NamedTuple):
         lambda x, y: lax.psum(product(x, y, adjoint_a=True), self.axes), "rr", "s", x, y)
 
   def outer(self, x, small):
-    """X S, where the rows lie."""
+    """X S, by rows, without communication."""
     return self.map(product, "rs", "r", x, small)
 
 
@@ -158,7 +158,10 @@ def _with_other(r, axes, k):
 
 
 def _invarying(r, axes):
-  """R, which is equal on all devices, with a type that says so: each device gives a part."""
+  """Returns R with a type that says that all devices have the same.
+
+  Each device gives a part of it.
+  """
   devices, rows = _devices(axes), r.shape[-2]
   count = -(-rows // devices)
   padded = jnp.pad(r, [(0, 0)] * (r.ndim - 2) + [(0, count * devices - rows), (0, 0)])
@@ -168,8 +171,8 @@ def _invarying(r, axes):
 def _signs(top, is_square):
   """The signs that LAPACK's reflectors give the columns of an orthonormal Q, from its first n rows.
 
-  The reflectors are made of Q - S = L U, where the sign sⱼ is the opposite of that of the pivot;
-  Ballard, Demmel, Grigori, Jacquelin, Nguyen and Solomonik, Reconstructing Householder vectors from
+  The reflectors come from Q - S = L U, where the sign sⱼ is the opposite of the pivot's; Ballard,
+  Demmel, Grigori, Jacquelin, Nguyen and Solomonik, Reconstructing Householder vectors from
   tall-skinny QR, J. Parallel Distrib. Comput. 85 (2015). The last reflector of a real square matrix
   is the identity, so its sign is the pivot's own.
   """
@@ -198,7 +201,7 @@ def _as_lapack(q, r, axes, is_square):
   phase = jnp.where(size == 0, 1, diagonal / jnp.where(size == 0, 1, size))
   q, r = q * phase[..., None, :], r * phase.conj()[..., :, None]
   r = jnp.where(on_diagonal(r), diagonal_of(r).real[..., None].astype(r.dtype), r)
-  # The first n rows, of one device or of several.
+  # The first n rows, which may lie on one device or on several.
   count, device = min(rows, n), lax.axis_index(axes)
   is_own = jnp.arange(-(-n // count), dtype=device.dtype) == device
   top = jnp.where(is_own[:, None, None], q[..., None, :count, :], 0)

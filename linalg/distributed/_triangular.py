@@ -18,7 +18,7 @@ from linalg.distributed._rhs import linear_solution, solve_columns
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
 def _solution(grid: Cyclic, lower, adjoint, unit_diagonal, a, b):
-  """X of op(T) X = B, where op is the identity or the adjoint."""
+  """Solves op(T) X = B, where op is the identity or the adjoint."""
 
   def triangle(a):
     return algorithms.triangle(grid, a, lower=lower, unit_diagonal=unit_diagonal)
@@ -77,7 +77,7 @@ def solve_triangular(
   conjugated = transpose and not conjugate
 
   def solve(columns):
-    # Aᵀ x = b where Aᴴ x̄ = b̄.
+    # Aᵀ x = b is equivalent to Aᴴ x̄ = b̄.
     columns = columns.conj() if conjugated else columns
     x = _solution(
         cyclic, bool(lower), transpose, bool(unit_diagonal), a.astype(columns.dtype), columns)

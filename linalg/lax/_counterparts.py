@@ -1,7 +1,7 @@
 """Functions of `jax.lax.linalg` whose names, options or order of results differ from this
 package's.
 
-An algorithm that is asked for by name is JAX's, so JAX's function is called.
+An algorithm that is requested by name is JAX's, so JAX's function is called.
 """
 
 from collections.abc import Callable

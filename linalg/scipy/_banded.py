@@ -25,7 +25,7 @@ __all__ = ["cho_solve_banded", "cholesky_banded", "solve_banded", "solveh_banded
 
 
 def _moved(x, upper, core=2):
-  """Row t of (..., diagonals, n) shifted by t - upper along n, and filled with zeros.
+  """Shifts row t of (..., diagonals, n) by t - upper along n, and fills it with zeros.
 
   For core=3 the shape is (..., diagonals, n, k). Each row is padded, and the whole is cut into rows
   that are one element shorter. This takes one reshape for any number of diagonals, and no gather.
@@ -73,12 +73,12 @@ def _in_form(columns, lower):
 
 
 def _adjoint_times(l, x):
-  """Lᴴ x of a lower triangular L."""
+  """Returns Lᴴ x for a lower triangular L."""
   return _times(_transposed(l, 0).conj(), l.shape[-2] - 1, x)
 
 
 def _hermitian_times(ab, lower, x):
-  """A x of a Hermitian matrix."""
+  """Returns A x for a Hermitian A."""
   l = _lower_form(ab, lower)
   diagonal = l[..., :1, :]
   strict = jnp.concatenate([zeros_like(diagonal), l[..., 1:, :]], axis=-2)
@@ -86,8 +86,8 @@ def _hermitian_times(ab, lower, x):
   return on_diagonal + _times(strict, 0, x) + _adjoint_times(strict, x)
 
 
-# Recurrences that replace the handlers where there are none. A window of the matrix moves along the
-# diagonal.
+# Recurrences that replace the handlers on platforms without them. A window of the matrix moves
+# along the diagonal.
 
 
 def _with_rows(x, before, after):
@@ -106,7 +106,7 @@ def _along(x, axis):
 
 
 def _from_left(window, axis, entering=None):
-  """The window moved on by one element: the first is dropped, and `entering`, or 0, is appended."""
+  """Moves the window on by one element. The first is dropped, and `entering`, or 0, is appended."""
   size = window.shape[axis]
   kept = jax.lax.slice_in_dim(window, 1, size, axis=axis)
   last = zeros_like(jax.lax.slice_in_dim(window, 0, 1, axis=axis))
@@ -116,7 +116,7 @@ def _from_left(window, axis, entering=None):
 
 
 def _first(condition):
-  """1 + the index of the first True in the last dimension, 0 where there is none."""
+  """Returns 1 + the index of the first True in the last dimension, or 0 where there is none."""
   n = condition.shape[-1]
   places = expand(jnp.arange(n, dtype=jnp.int32), condition)
   left = jnp.max(jnp.where(condition, n - places, 0), axis=-1, initial=0)
@@ -178,7 +178,7 @@ def _factor_step(before, a):
 
 
 def _with_column(before, column):
-  """`before` for the next column."""
+  """Moves `before` on to the next column."""
   columns = jnp.concatenate([column[..., None, :], before], axis=-2)[..., :-1, :]
   return _from_left(columns, -1)
 
@@ -197,9 +197,9 @@ def _factor_steps(ab, *, lower):
 
 
 def _factor_tangent(factor, da, lower):
-  """dL of A = L Lᴴ, column by column, as L itself is computed.
+  """Returns dL of A = L Lᴴ. It is computed column by column, like L itself.
 
-  dA = dL Lᴴ + L dLᴴ. Without the contribution of the columns before, its column is l₀ dl + dl₀ l,
+  dA = dL Lᴴ + L dLᴴ. Without the contribution of earlier columns, its column is l₀ dl + dl₀ l,
   whose first element is 2 l₀ dl₀.
   """
   l, da = _lower_form(factor, lower), _lower_form(da, lower)
@@ -374,7 +374,7 @@ def _number_of_diagonals(l_and_u):
 
 
 def _within(ab, above):
-  """(ab, above) without the diagonals beyond the corners of A."""
+  """Removes the diagonals beyond the corners of A from (ab, above)."""
   most = max(ab.shape[-1] - 1, 0)
   first = max(above - most, 0)
   last = min(above + most + 1, ab.shape[-2])

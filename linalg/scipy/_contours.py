@@ -111,10 +111,10 @@ def _quality(radii, values, middle):
 
 
 def _radius(radii, guides):
-  """The radius (..., n) of the circles to use, and the error of the means.
+  """Returns the radius (..., n) of the circles to use, and the error of the means.
 
-  It is the best one for all guide functions. It is 0 where there is none, as at an eigenvalue on
-  the branch cut of a logarithm.
+  The radius is the best one for all guide functions. It is 0 where none is good, for example at an
+  eigenvalue on the branch cut of a logarithm.
   """
   qualities = [_quality(radii, *guide) for guide in guides]
   good = functools.reduce(jnp.logical_and, [x.good for x in qualities])
@@ -127,7 +127,7 @@ def _radius(radii, guides):
 
 
 def _displacements(eigenvalues, radius):
-  """The shift of each eigenvalue (..., n), at most its radius.
+  """Returns the shift of each eigenvalue (..., n), at most its radius.
 
   The eigenvalues are moved one after another. Each moves to where its circle keeps the largest
   distance from the circles before, in units of the larger radius. It stays if that leaves half a

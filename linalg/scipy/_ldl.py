@@ -169,8 +169,8 @@ def _ldl_jvp(primals, tangents, hermitian, last):
   return results, (product(l, turn), jnp.where(blocks, moved, 0), None, None)
 
 
-# L, D, the permutation p, and where blocks of order 2 begin: A[p][:, p] = L D Lᴴ, or L D Lᵀ for
-# symmetric A. `last` takes the last of several largest elements instead of the first.
+# Returns L, D, the permutation p, and where blocks of order 2 begin. A[p][:, p] is L D Lᴴ, or L D
+# Lᵀ for symmetric A. `last` takes the last of several largest elements instead of the first.
 ldl_p = ffi.operation(
     "ldl",
     "n n -> n n, n n, n, n",

@@ -73,13 +73,13 @@ def _times(t, e):
 
 
 def _log_of_triangle(t):
-  """log T of upper triangular matrices; NaN where there is none."""
+  """Returns log T of upper triangular matrices, or NaN where there is none."""
   e = _balancing(t)
   return _times(_log_of_balanced(_times(t, e)), -e)
 
 
 def _power_of_triangle(t, *, exponent):
-  """T to a power that is not a whole number; NaN where T has no logarithm."""
+  """Returns T to a power that is not a whole number, or NaN where T has no logarithm."""
   # The nearest whole power is split off, so that the logarithm takes a small exponent.
   whole = round(exponent)
   e = _balancing(t)
@@ -93,7 +93,7 @@ def _power_of_triangle(t, *, exponent):
 
 
 def _log_of_balanced(t):
-  """Square roots until T is near to I, and a Padé approximant by its partial fractions.
+  """Takes square roots until T is near to I, and then a Padé approximant by its partial fractions.
 
   See Higham (2008), sections 11.4 and 11.5. The diagonal is exact.
   """
@@ -101,7 +101,7 @@ def _log_of_balanced(t):
   def step(carry, _):
     t, roots = carry
     far = ~(norm_of_columns(t - identity(t)) <= _NEAR)
-    # Where no root is needed, take that of the identity: it is never NaN.
+    # If no root is needed, take the root of the identity, which is never NaN.
     root = root_of_triangle(jnp.where(far[..., None, None], t, identity(t)))
     return (jnp.where(far[..., None, None], root, t), roots + far.astype(roots.dtype)), None
 
@@ -118,7 +118,10 @@ def _log_of_balanced(t):
 
 
 def _scaled(z, e):
-  """Zᴴ E Z scaled down, and the scale, which factors out: a derivative is linear in E."""
+  """Returns Zᴴ E Z scaled down, and the scale.
+
+  A derivative is linear in E, so the scale factors out.
+  """
   e = congruence(z, e, adjoint_a=True)
   scale = 2.0**10 * binade(jnp.max(jnp.abs(e), axis=(-2, -1), keepdims=True, initial=0))
   return e / scale.astype(e.dtype), scale.astype(e.dtype)
@@ -229,7 +232,7 @@ def fractional_matrix_power(A: ArrayLike, t: float) -> jax.Array:
   float16 and bfloat16 are computed in float32.
 
   Algorithm: exp((t - k) log T) Tᵏ, where T is the balanced triangle of `logm`, and k the whole
-  number next to t. Derivatives: of first and second order, as for `logm`.
+  number next to t. Derivatives are of first and second order, as for `logm`.
 
   Example:
     >>> import jax.numpy as jnp, linalg.scipy

@@ -67,7 +67,7 @@ class _System(NamedTuple):
 def _units(system):
   """Powers of two for states and inputs that balance rows and columns of the extended pencil.
 
-  They keep its structure, as SciPy's do. A sweep moves all of them at once, half of the way.
+  They keep its structure, as SciPy's do. A sweep moves all of them at once by half of the way.
   """
   a, b, q, r, s = (jnp.abs(x) for x in system)
 
@@ -92,14 +92,14 @@ def _units(system):
 
 
 def _doubled(m, l):
-  """M' and L' with the eigenvectors of M - z L and the 2ᵏth powers of its eigenvalues.
+  """Returns M' and L', with the eigenvectors of M - z L and its eigenvalues' 2ᵏth powers.
 
   A step squares: L⁻¹ M (L⁻¹ M) = (P L)⁻¹ (Q M) for an orthonormal (Q, P) that is orthogonal to the
   columns of [L; -M]. It needs no inverses: Bai, Demmel and Gu, Numer. Math. 76 (1997).
   """
   n = m.shape[-1]
-  # Eigenvalues closer to the circle than √eps are not told from those on it. The number of steps is
-  # fixed, because a condition on the whole batch would be a collective.
+  # Eigenvalues closer to the circle than √eps cannot be distinguished from those on it. The number
+  # of steps is fixed, because a condition on the whole batch would be a collective.
   steps = 4 + (jnp.finfo(m.dtype).nmant + 1) // 2
 
   def step(carry, _):
@@ -115,7 +115,7 @@ def _doubled(m, l):
 
 
 def _graph(m, l):
-  """X such that [I; X] is the subspace of the eigenvalues of M - z L in the unit circle.
+  """Returns X such that [I; X] spans the subspace of the eigenvalues of M - z L in the unit circle.
 
   The powers of these eigenvalues go to 0, and so does M' on that subspace.
   """
@@ -160,12 +160,12 @@ def _continuous_weight(system, x):
 
 
 def _continuous_product(system, x):
-  """P of W K = P, where W is the weight."""
+  """Returns P, where W K = P for the weight W."""
   return product(system.b, x, adjoint_a=True) + adjoint(system.s)
 
 
 def _continuous_linear(loop, t, z, c):
-  """Y of Fᴴ Y + Y F = C for the closed loop F."""
+  """Solves Fᴴ Y + Y F = C for the closed loop F."""
   return sylvester_p(adjoint(loop), *adjoint_schur(t, z), loop, t, z, c)
 
 
@@ -208,7 +208,7 @@ def _discrete_product(system, x):
 
 
 def _discrete_linear(loop, t, z, c):
-  """Y of Fᴴ Y F - Y = C for the closed loop F."""
+  """Solves Fᴴ Y F - Y = C for the closed loop F."""
   return stein_p(adjoint(loop), *adjoint_schur(t, z), c)
 
 
@@ -255,7 +255,7 @@ class _Equation(NamedTuple):
 
 
 def _solved(equation, loop, factors, c):
-  """L⁻¹ C, real if C is."""
+  """Returns L⁻¹ C, which is real if C is."""
   x = equation.linear(as_complex(loop), *factors, as_complex(c))
   return x if jnp.iscomplexobj(c) else x.real
 
@@ -281,7 +281,7 @@ _CONTINUOUS = _Equation(
 _DISCRETE = _Equation(
     _discrete_start, _discrete_weight, _discrete_product, _discrete_residual, _discrete_loop,
     _discrete_linear, _discrete_change, _in_circle)
-# X of A, G and Q, given X and the Schur factors of the closed loop.
+# X as a function of A, G and Q, given X and the Schur factors of the closed loop.
 _continuous_p = _operation("solve_continuous_are", _CONTINUOUS)
 _discrete_p = _operation("solve_discrete_are", _DISCRETE)
 
@@ -396,7 +396,7 @@ def solve_continuous_are(
     s: ArrayLike | None = None,
     balanced: bool = True,
 ) -> jax.Array:
-  """X of Aᴴ X + X A - X B R⁻¹ Bᴴ X + Q = 0; `scipy.linalg.solve_continuous_are`, batched.
+  """Solves Aᴴ X + X A - X B R⁻¹ Bᴴ X + Q = 0; `scipy.linalg.solve_continuous_are`, batched.
 
   Args:
     a: matrices (..., n, n).
@@ -442,7 +442,7 @@ def solve_discrete_are(
     s: ArrayLike | None = None,
     balanced: bool = True,
 ) -> jax.Array:
-  """X of Aᴴ X A - X - Aᴴ X B (R + Bᴴ X B)⁻¹ Bᴴ X A + Q = 0; `scipy.linalg.solve_discrete_are`,
+  """Solves Aᴴ X A - X - Aᴴ X B (R + Bᴴ X B)⁻¹ Bᴴ X A + Q = 0; `scipy.linalg.solve_discrete_are`,
   batched.
 
   Args:

@@ -19,8 +19,8 @@ from linalg._functions.pinv import default_rtol, pseudo_inverse_p, threshold
 
 __all__ = ["null_space", "orth"]
 
-# Derivatives take a basis not to rotate within its space. Functions of the space then have right
-# derivatives, to any order, and equal singular values make no difference.
+# Derivatives assume that a basis does not rotate within its space. Functions of the space then have
+# right derivatives, to any order, and equal singular values make no difference.
 
 
 def _range_jvp(primals, tangents):
@@ -64,7 +64,7 @@ def _columns_from(v, first, size):
 
 
 def _with_entries(a):
-  """A matrix of zeros in place of one without entries, with the same range and null space."""
+  """Replaces a matrix without entries by zeros, with the same range and null space."""
   missing = [(0, int(k == 0)) for k in a.shape[-2:]]
   return jnp.pad(a, ((0, 0),) * (a.ndim - 2) + tuple(missing))
 

@@ -27,7 +27,7 @@ def _operands(name, *operands):
 
 
 def _solution(x, regular, dtype, what):
-  """`x` where the equation has one solution, else NaN."""
+  """Returns `x` where the equation has one solution, and NaN elsewhere."""
   failed = ~regular
   check(failed.astype(jnp.int32), what)
   x = x if jnp.issubdtype(dtype, jnp.complexfloating) else x.real
@@ -42,7 +42,7 @@ def _least(x):
 def solve_sylvester(
     A: ArrayLike, B: ArrayLike, C: ArrayLike, *, method: str = "schur", tol: ArrayLike = 1e-8
 ) -> jax.Array:
-  """X of A X + X B = C; `jax.scipy.linalg.solve_sylvester`.
+  """Solves A X + X B = C for X; `jax.scipy.linalg.solve_sylvester`.
 
   Args:
     A: matrices (..., m, m).
@@ -79,7 +79,7 @@ def solve_sylvester(
 
 @public(lists=True)
 def solve_continuous_lyapunov(a: ArrayLike, q: ArrayLike) -> jax.Array:
-  """X of A X + X Aᴴ = Q; `scipy.linalg.solve_continuous_lyapunov`, batched.
+  """Solves A X + X Aᴴ = Q for X; `scipy.linalg.solve_continuous_lyapunov`, batched.
 
   Args:
     a: matrices (..., n, n).
@@ -114,7 +114,7 @@ def solve_continuous_lyapunov(a: ArrayLike, q: ArrayLike) -> jax.Array:
 
 @public("method", lists=True)
 def solve_discrete_lyapunov(a: ArrayLike, q: ArrayLike, method: str | None = None) -> jax.Array:
-  """X of A X Aᴴ - X + Q = 0; `scipy.linalg.solve_discrete_lyapunov`, batched.
+  """Solves A X Aᴴ - X + Q = 0 for X; `scipy.linalg.solve_discrete_lyapunov`, batched.
 
   Args:
     a: matrices (..., n, n).

@@ -121,7 +121,7 @@ def _solve_transpose(cotangents, operands):
       jnp.concatenate([c[..., :1], r[..., 1:]], axis=-1), c, cotangents[0])
 
 
-# X of T X = B. T has the first column c and the first row r, except for r's first element.
+# Solves T X = B for X. T has the first column c and the first row r, except for r's first element.
 solve_toeplitz_p = ffi.operation(
     "solve_toeplitz",
     "n, n, n k -> n k",

@@ -1,4 +1,4 @@
-"""`accelerate`: which primitives it switches, when, for whom, and what it leaves alone."""
+"""`accelerate` switches given primitives in given threads and programs, and no others."""
 
 import logging
 import os
@@ -52,7 +52,7 @@ class Spy:
 
 
 def test_every_primitive_has_a_route():
-  """Includes primitives that JAX may add: one that is not in the table is ignored."""
+  """JAX may add primitives. One that is not in the table is ignored."""
   names = {name.removesuffix("_p") for name in dir(lax_linalg) if name.endswith("_p")}
   assert names <= set(routes.ROUTES)
 

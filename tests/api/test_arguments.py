@@ -213,7 +213,7 @@ def test_strict_promotion(name):
 @pytest.mark.parametrize("name", TWO_OPERANDS)
 @pytest.mark.usefixtures("standard_promotion")
 def test_vectors(name, rng):
-  """One-dimensional right-hand sides of one matrix or of a batch."""
+  """One-dimensional right-hand sides work for one matrix and for a batch."""
   ours, stock = PAIRS[name]
   b = matrices.general(rng, (), 3, 1, np.float64)[:, 0]
   for batch in ((), (4,), (2, 3)):

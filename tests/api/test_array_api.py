@@ -60,7 +60,7 @@ def test_fields():
 
 @pytest.mark.parametrize("dtype", [np.float32, np.complex128], ids=lambda dtype: dtype.__name__)
 def test_values(dtype, rng):
-  """Stacks of matrices, compared with NumPy, whose values follow the standard."""
+  """Results for stacks of matrices agree with NumPy's, whose values follow the standard."""
   a = matrices.general(rng, (2, 3), 4, 4, dtype)
   b = matrices.general(rng, (2, 3), 4, 2, dtype)
   x, y = matrices.general(rng, (2, 5), 6, 3, dtype), matrices.general(rng, (2, 5), 6, 3, dtype)

@@ -1,4 +1,4 @@
-"""benchmarks/: what is timed is of the package's table, and runs leave tracked files alone."""
+"""The benchmarks time the operations of the package's table, and leave tracked files unchanged."""
 
 import json
 import pathlib
@@ -89,7 +89,7 @@ def _write(path, date, speedups):
 
 
 def test_history(tmp_path):
-  """Runs in the order of their dates, over the cells that all of them have."""
+  """The report shows runs in the order of their dates, over the cells that all of them have."""
   files = [tmp_path / name for name in ("new.json", "old.json")]
   _write(files[0], "2002-01-01", {2: 1.0, 4: 4.0, 8: 9.0})
   _write(files[1], "2001-01-01", {2: 2.0, 4: 8.0})
@@ -107,7 +107,7 @@ def test_history(tmp_path):
 
 
 def test_report_names_all_rivals(tmp_path):
-  """A library that was timed beside ours is named, whosoever's tables are shown."""
+  """Every library that was timed is named, even if its tables are not shown."""
   name = "amd-epyc-peers-48-256-2026-11-25.json"
   copy = tmp_path / name
   copy.write_text((ROOT / "benchmarks" / "results" / name).read_text())

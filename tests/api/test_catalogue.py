@@ -1,4 +1,4 @@
-"""`linalg/_catalogue` has a record of every public function, and each record says what it must.
+"""`linalg/_catalogue` has a record of every public function, and each record is complete.
 
 The documentation's generated parts are up to date with it.
 """
@@ -70,7 +70,7 @@ def test_record(function):
 
 @cases.each_function([x for x in CATALOGUE if x in OF_MATRICES or x.name in cases.OF_SCIPY])
 def test_function_of_matrices(function):
-  """It says what it does at degenerate points, and has cases or the reason why it has none."""
+  """A record describes degenerate points, and has cases or the reason why it has none."""
   assert function.behaviours
   assert bool(function.cases) != bool(function.no_cases)
   if function.cases:
@@ -138,7 +138,7 @@ def test_generated_pages_are_up_to_date(write_pages):
 
 
 def test_every_part_stands_in_a_page(write_pages):
-  """Catches a mark that is not read, and a page of the reference that is not there."""
+  """Catches a mark that is not read, and a missing page of the reference."""
   text = "\n".join(page.read_text() for page in write_pages.pages())
   marks = re.findall(r"^(?:<!--|\.\.) generated: ([\w-]+)(?: -->)?$", text, re.M)
   ends = re.findall(r"^(?:<!--|\.\.) end(?: -->)?$", text, re.M)

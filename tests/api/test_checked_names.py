@@ -1,4 +1,4 @@
-"""Under `checked` the function that was called is named, whatever it is composed of."""
+"""Under `checked` the error names the called function, even if it is composed of others."""
 
 import jax
 import jax.numpy as jnp

@@ -1,6 +1,6 @@
-"""Every function under JAX's settings.
+"""Every function works under JAX's settings.
 
-The settings look for mistakes, change how programs are made, or cache compiled programs.
+The settings detect mistakes, change the compilation, or cache compiled programs.
 """
 
 import subprocess

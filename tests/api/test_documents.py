@@ -1,7 +1,7 @@
 """The documents: every Python block runs, and prints what stands beside its calls of print.
 
-A block with a comment `<!-- part of FILE -->` in the line above is not run: its parts, between
-empty lines, stand in that file, which CI runs.
+A block with a comment `<!-- part of FILE -->` in the line above is not run. That file contains its
+parts, between empty lines, and CI runs it.
 """
 
 import os
@@ -81,7 +81,10 @@ def test_what_is_installed():
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory):
-  """Where blocks run: `build` has the handler of examples/own_handler, by the user's command."""
+  """The folder in which blocks run.
+
+  Its `build` has the handler of examples/own_handler, built by the user's command.
+  """
   folder = tmp_path_factory.mktemp("documents")
   (folder / "build").mkdir()
   compiler = shutil.which("c++")

@@ -53,7 +53,7 @@ def test_no_session_is_missed():
 
 @pytest.fixture(autouse=True)
 def defaults(standard_promotion):
-  """JAX's default settings, as a reader has them who types the example."""
+  """JAX has its default settings, as for a reader who types the example."""
   with jax.enable_x64(False):
     yield
 

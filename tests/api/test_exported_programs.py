@@ -1,5 +1,5 @@
-"""Exported programs that are truncated, altered or malicious raise an error, and the process goes
-on.
+"""Exported programs that are truncated, altered or malicious raise an error, and the process
+continues.
 
 A separate process runs them and knows only their bytes. test_ffi_errors.py covers wrong calls of a
 handler; here such calls come from a file.

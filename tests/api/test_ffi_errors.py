@@ -28,11 +28,11 @@ class Call(NamedTuple):
   results: list[Type]
   attributes: dict[str, Any] = {}
   square: bool = True  # whether the first operand must be
-  any_columns: bool = False  # whether the first operand may have more than the others tell
+  any_columns: bool = False  # whether the first operand may have more than the others imply
   list_operand: int | None = None  # a vector of any length that all matrices share
   longer_result: bool = False  # whether the result may be longer
   first: tuple[type, ...] = ()  # further dtypes of the first operand that fit the results
-  unread: tuple[str, ...] = ()  # attributes that the handler does not ask for
+  unread: tuple[str, ...] = ()  # attributes that the handler does not read
 
 
 MATRIX, VECTOR, SCALAR, INFO = ((B, N, N), F64), ((B, N), F64), ((B,), F64), ((B,), I32)
@@ -40,8 +40,8 @@ COLUMNS, INDICES, TALL, WIDE = ((B, N, K), F64), ((B, N), I32), ((B, M, N), F64)
 BANDS, BAND = ((B, 2, N), F64), ((B, 1, N), F64)
 FLAGS = {"lower": True, "symmetrize": True}
 CONJUGATE = {"conjugate_a": False, "conjugate_b": False}
-# Calls that no program of a case makes, as those of derivative rules, or makes with other shapes
-# than the tests below vary.
+# Calls that no program of a case makes, such as those of derivative rules. Others are made there
+# with shapes that the tests below do not vary.
 WRITTEN = {
     "banded_solve": Call([BANDS, BAND, COLUMNS], [COLUMNS, INFO], square=False),
     "cholesky_banded": Call([BANDS], [BANDS, INFO], {"lower": True}, square=False),
@@ -81,7 +81,7 @@ FREE: dict[str, dict[str, Any]] = {
 def _calls():
   found = dict(WRITTEN)
   every = cases.targets("cpu")
-  # First the cases with the name of a target, which are about it.
+  # Cases with the name of a target come first, since they are about it.
   for case in sorted(
       (*cases.CASES, *cases.SCIPY), key=lambda case: f"linalg_{case.name}" not in every):
     for target, call in cases.calls_of(case).items():
@@ -131,7 +131,7 @@ def _refuses(target, operands, results, attributes, names=""):
   message = str(refused.value)
   assert "INVALID_ARGUMENT" in message and f"linalg_{target}" in message, message
   assert names in message, message
-  _good_call(target)  # the process is well
+  _good_call(target)  # the process still works
 
 
 def _bad(shape, dtype):
@@ -193,7 +193,7 @@ def test_bad_dtype_of_operands(target):
 
 @TARGETS
 def test_mixed_precision(target):
-  """Catches results whose dtype does not follow from the operands' taken as if it did."""
+  """Catches a handler that assumes that the results' dtype follows from the operands'."""
   call = CALLS[target]
   (shape, dtype), *others = call.operands
   for other in {F32, C128} - {dtype, *call.first}:
@@ -202,7 +202,7 @@ def test_mixed_precision(target):
 
 @TARGETS
 def test_missing_attributes(target):
-  """Catches an attribute that is read as false when it is not there, or not of its type.
+  """Catches an attribute that is read as false when it is missing or has another type.
 
   The message is XLA's.
   """
@@ -217,11 +217,13 @@ def test_missing_attributes(target):
 @pytest.mark.extended
 @TARGETS
 def test_attributes_of_other_types(target):
-  """Catches an attribute read as a bool that is longer, a list or a text; and one too many, which
-  would move the others. The message is XLA's."""
+  """Catches a longer number, a list or a string that is read as a bool.
+
+  Also catches an extra attribute, which would shift the others. The message is XLA's.
+  """
   call = CALLS[target]
   read = sorted(call.attributes.keys() - set(call.unread))
-  # Where a handler reads none, XLA lets it be called with any.
+  # If a handler reads no attributes, XLA accepts any.
   for name in [*read, "unknown"] if read else []:
     for value in (np.int64(1), np.uint8(1), "true", np.ones(3), {"lower": True}):
       with pytest.raises(Exception, match="attribute|expected PRED|dictionary"):
@@ -232,7 +234,7 @@ def test_attributes_of_other_types(target):
 @pytest.mark.extended
 @TARGETS
 def test_number_of_buffers(target):
-  """Catches a buffer that is not there taken for one. The message is XLA's."""
+  """Catches a missing buffer that is taken for a present one. The message is XLA's."""
   call = CALLS[target]
   for operands, results in (
       (call.operands[:-1], call.results), ([*call.operands, MATRIX], call.results),
@@ -245,8 +247,10 @@ def test_number_of_buffers(target):
 @pytest.mark.extended
 @TARGETS
 def test_results_in_the_memory_of_operands(target):
-  """Catches a handler that hangs, or writes elsewhere, where a program lets it write over what it
-  has not read yet. The result of such a program is undefined."""
+  """Catches a handler that hangs or writes out of bounds when a result overlaps an operand.
+
+  The result of such a program is undefined.
+  """
   call = CALLS[target]
   for i, operand in enumerate(call.operands):
     for j, result in enumerate(call.results):
@@ -256,7 +260,7 @@ def test_results_in_the_memory_of_operands(target):
 
 
 def _of_sizes(types, b, m, n, k):
-  """The types with other sizes than those of the table."""
+  """The dtypes whose sizes differ from those of the table."""
   sizes = {M: m, N: n, K: k, N - 1: max(n - 1, 0), K - 1: max(k - 1, 0)}
   return [((b, *(sizes[size] for size in shape[1:])), dtype) for shape, dtype in types]
 
@@ -264,15 +268,18 @@ def _of_sizes(types, b, m, n, k):
 @pytest.mark.extended
 @TARGETS
 def test_no_elements_of_any_size(target):
-  """Catches the product of two sizes that overflows, and work or memory for matrices that are not
-  there: operands and results are without a byte, or nearly so."""
+  """Catches an overflow in the product of two sizes.
+
+  Also catches work or memory for matrices without elements. Operands and results have no bytes, or
+  nearly none.
+  """
   call, large = CALLS[target], 2**33
   began = time.process_time()
   for b, m, n, k in (
       (0, large + 1, large, large - 1), (B, large, 0, 0), (B, 0, large, 0), (B, 0, 0, large)):
     operands, results = (_of_sizes(x, b, m, n, k) for x in (call.operands, call.results))
     if max(math.prod(shape) for shape, _ in [*operands, *results]) > B:
-      continue  # more than there is memory for
+      continue  # more than fits in memory
     function = jax.jit(lambda: jax.ffi.ffi_call(
         f"linalg_{target}", [jax.ShapeDtypeStruct(*x) for x in results], has_side_effect=True)(
             *(jnp.zeros(*x) for x in operands), **call.attributes))
@@ -304,7 +311,7 @@ def test_not_square(target):
 
 
 def test_householder_product_of_a_wide_matrix():
-  """Catches LAPACK's own check, which ends the process, left to LAPACK."""
+  """Catches a check that is left to LAPACK, which would end the process."""
   for a, taus in (((2, 4), (2,)), ((4, 2), (3,))):
     _refuses("householder_product", [(a, F64), (taus, F64)], [(a, F64)], {}, names="a must")
 

@@ -1,4 +1,4 @@
-"""docs/migration.md names all that programs of other libraries call, and what is here."""
+"""docs/migration.md names the functions that programs of other libraries call, and ours."""
 
 import pathlib
 import re

@@ -1,4 +1,4 @@
-"""A program that says `import linalg as jnp_linalg` meets every name and type of result.
+"""A program with `import linalg as jnp_linalg` finds every name and type of result.
 
 `test_arguments.py` compares the signatures, and the dtypes of the decompositions.
 """
@@ -35,7 +35,7 @@ def test_every_name_is_called():
 @pytest.mark.parametrize("dtype", [np.int32, np.float32, np.complex128], ids=lambda d: d.__name__)
 @pytest.mark.parametrize("name", CALLS)
 def test_result_types(name, dtype):
-  """The structure, shapes and dtypes of jax.numpy.linalg's results, integers included."""
+  """Results have the structure, shapes and dtypes of jax.numpy.linalg's, integers included."""
   a = jax.ShapeDtypeStruct((2, 4, 4), dtype)
   mine, stock = (jax.eval_shape(lambda a, m=m: CALLS[name](m, a), a) for m in (linalg, jnp.linalg))
   assert [(x.shape, x.dtype) for x in jax.tree.leaves(mine)] == [

@@ -1,4 +1,4 @@
-"""`linalg.scipy` and `linalg.lax` may take the place of jax.scipy.linalg and jax.lax.linalg.
+"""`linalg.scipy` and `linalg.lax` can replace jax.scipy.linalg and jax.lax.linalg.
 
 They have the names, the signatures and the results of the installed JAX's.
 """
@@ -38,8 +38,10 @@ def _functions(module):
 
 @MODULES
 def test_names(module):
-  """Neither more nor fewer than JAX's, but for what is SciPy's, and nothing that was imported for
-  another purpose."""
+  """The public names are exactly JAX's, plus those of SciPy.
+
+  Names imported for other purposes are not public.
+  """
   ours, stock = PAIRS[module]
   more = _names(ours) - _names(stock)
   assert _names(ours) == set(ours.__all__) == _names(stock) | more
@@ -52,7 +54,7 @@ def _parameters(function):
 
 @MODULES
 def test_signatures(module):
-  """Names, kinds, order and defaults of the parameters."""
+  """Parameters have JAX's names, kinds, order and defaults."""
   ours, stock = PAIRS[module]
   for name in _functions(stock):
     added = ADDED.get(name, set()) if module == "scipy" else set()
@@ -62,12 +64,12 @@ def test_signatures(module):
 
 # Keyword-only parameters that are ours, or SciPy's where JAX lacks them.
 ADDED = {"eigh": {"subset_by_index"}, "null_space": {"size"}, "orth": {"size"}}
-# Parameters that SciPy has given up.
+# Parameters that SciPy has removed.
 DEPRECATED = {"logm": {"disp"}}
 
 
 def test_signatures_of_scipy():
-  """Names, order and defaults of the parameters of functions that JAX's module lacks."""
+  """Parameters of functions that JAX's module lacks have SciPy's names, order and defaults."""
   for name in _names(linalg.scipy) - _names(jax.scipy.linalg):
     ours = _parameters(getattr(linalg.scipy, name))
     added = ADDED.get(name, set())
@@ -80,7 +82,7 @@ def test_signatures_of_scipy():
 
 @pytest.mark.parametrize("only", [False, True], ids=["pairs", "values"])
 def test_subset_by_index(only):
-  """SciPy's places, the last included, with and without a second matrix."""
+  """SciPy's positional parameters work, the last included, with and without a second matrix."""
   g = np.random.default_rng(0).standard_normal((5, 5))
   a, b = g + g.T, g @ g.T + np.eye(5)
   for operands in ((a,), (a, b)):
@@ -99,7 +101,7 @@ def test_subset_by_index(only):
 
 
 def test_names_that_are_elsewhere():
-  """The error for a name that is in `linalg.scipy` only says so."""
+  """The error says so if a name is only in `linalg.scipy`."""
   for name in set(linalg.scipy.__all__) - set(linalg.__all__):
     with pytest.raises(AttributeError, match=rf"it is linalg\.scipy\.{name}, after `import"):
       getattr(linalg, name)
@@ -117,8 +119,8 @@ def test_import_is_lazy():
   assert done.stdout.strip() == "set()"
 
 
-# A call of each function: of a module, a general matrix, a positive definite one and columns.
-# Signs and order of vectors are free, so the calls multiply them out.
+# A call of each function. Its arguments are a module, a general matrix, a positive definite one and
+# columns. Signs and order of vectors are free, so the calls multiply them out.
 
 
 def _spectral(w, v):
@@ -169,7 +171,7 @@ SCIPY = {
     "schur": lambda m, a, p, b: _product_of_three(*m.schur(a, output="complex")),
     "solve": lambda m, a, p, b: m.solve(a, b),
     "solve of a vector": lambda m, a, p, b: m.solve(a, b[:, 0]),
-    # JAX's gradient of complex ones takes A to be its own transpose.
+    # JAX's gradient of complex matrices assumes that A is its own transpose.
     "solve pos": lambda m, a, p, b: m.solve(p.real, b.real, True, assume_a="pos"),
     "solve her": lambda m, a, p, b: m.solve(p, b, assume_a="her"),
     "solve_sylvester": lambda m, a, p, b: m.solve_sylvester(a, p[:2, :2], b),
@@ -235,7 +237,7 @@ def _own(module):
 
 
 def _calls():
-  """Each function in one way, and as `extended` in all."""
+  """Each function is called in one way by default, and in all ways as `extended`."""
   for module, table in (("scipy", SCIPY), ("lax", LAX)):
     for name, call in table.items():
       yield pytest.param(
@@ -293,7 +295,7 @@ def _close(actual, expected, precision):
 @cases.each_dtype(np.complex128, np.float32)
 @CALLS
 def test_results(module, name, call, dtype, rng, standard_promotion):
-  """Shapes, dtypes and numbers of a batch, and of the gradient where JAX has one.
+  """A batch has JAX's shapes, dtypes and numbers, and so has the gradient if JAX has one.
 
   Gradients are compared as those of Hermitian matrices. If one triangle is read, JAX divides the
   gradient between the triangles in another way.
@@ -323,7 +325,7 @@ def test_results(module, name, call, dtype, rng, standard_promotion):
 
 @CALLS
 def test_shapes_without_entries(module, name, call, standard_promotion):
-  """The types of an empty batch, and of matrices without rows where JAX has a result of them."""
+  """Types are JAX's for an empty batch, and for matrices without rows if JAX has a result."""
   ours, stock = (_results(call, x) for x in PAIRS[module])
   for batch, n in ((0, 4), (2, 0)):
     types = [

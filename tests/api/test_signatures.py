@@ -16,7 +16,7 @@ def _parameters(function):
 
 @pytest.mark.parametrize("name", FOLLOWING)
 def test_signature(name):
-  """Names, kinds, order and defaults of the parameters, but for keyword-only ones of ours.
+  """Parameters have the same names, kinds, order and defaults, except keyword-only ones of ours.
 
   docs/signatures.md names these, and the functions that follow none.
   """

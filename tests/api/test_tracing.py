@@ -1,4 +1,4 @@
-"""How the operations behave while JAX traces them: dtypes, ranks, leaks, NaN and 32-bit mode.
+"""Operations while JAX traces them: dtypes, ranks, leaks, NaN and 32-bit mode.
 
 Most tests need no compilation, because the traced program has the shapes and dtypes.
 """
@@ -61,7 +61,7 @@ def test_derivatives_keep_the_dtype(case, dtype, rng):
 @each_differentiable
 @pytest.mark.parametrize("shape", [(4, 2), (2, 4), (3, 3)], ids=str)
 def test_no_rank_is_promoted(case, shape, rng):
-  """A user who forbids implicit rank promotion forbids it in the rules too."""
+  """If implicit rank promotion is an error, the rules must not use it either."""
   shape = shape if case.rectangular else (3, 3)
   function, operands = _split(case, case.operands(rng, (2, 3), *shape, np.complex64))
   with jax.numpy_rank_promotion("raise"):

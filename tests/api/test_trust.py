@@ -17,7 +17,7 @@ WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
 needs_workflows = pytest.mark.skipif(
     not WORKFLOWS, reason="of a clone: the source distribution has no workflows")
 
-# Every path of the handlers: lanes, tiles, and LAPACK, from whose library they load more symbols.
+# Calls every path of the handlers: lanes, tiles, and LAPACK, which loads more symbols.
 _CALLS = """
 import numpy as np
 import linalg
@@ -56,7 +56,10 @@ def test_the_level_is_no_path(level, monkeypatch):
 
 
 def test_the_environment_that_is_read():
-  """Catches another variable that decides what is loaded. JAX is responsible for XLA's flags."""
+  """Catches another variable that affects which libraries are loaded.
+
+  JAX is responsible for XLA's flags.
+  """
   read = {
       name for folder in ("linalg", "kernels") for path in (ROOT / folder).rglob("*")
       if path.suffix in (".py", ".cc", ".cu", ".h")

@@ -39,7 +39,7 @@ def test_version_of_the_citation():
   project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
   citation = (ROOT / "CITATION.cff").read_text()
   assert re.findall(r"^version: (.*)$", citation, re.M) == [project["version"]]
-  # The wheels' licence also covers what is linked into them.
+  # The wheels' licence also covers the code that is linked into them.
   assert re.findall(r"^license: (.*)$", citation, re.M) == [project["license"].split(" AND ")[0]]
 
 

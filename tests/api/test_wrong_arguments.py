@@ -51,7 +51,7 @@ def _refuses(call, name, *words):
   assert name in message
   for word in words:
     assert word in message
-  # Short, and no array printed in it; nor a second error under it.
+  # The message is short and shows no array. No second error follows it.
   assert len(message) < 400
   assert not re.search(r"abstract array|[Nn]on-hashable|\[\[", message)
   shown = "".join(traceback.format_exception(caught.value))
@@ -139,8 +139,10 @@ def test_a_pair_of_matrices(name):
 
 
 def test_factors_are_a_pair():
-  """Catches a batch of two factors taken for one and a flag, or for one and pivots, and factors of
-  another kind."""
+  """Catches a batch of two factors that is read as a factor with a flag or with pivots.
+
+  Also catches factors of another kind.
+  """
   two = np.stack([EYE, EYE])
   pivots = np.arange(3)
   for x in (EYE, two, (EYE,), (EYE, "x"), (EYE, None), ("x", True), ("x", pivots)):
@@ -160,7 +162,7 @@ def test_factors_are_a_pair():
 
 
 def test_errors_from_within_are_left_alone():
-  """A failure of the caller's own function is no wrong argument, whatever its kind."""
+  """A failure of the caller's own function is not a wrong argument, for any kind of exception."""
 
   def f(w):
     raise TypeError("mine")
@@ -170,6 +172,6 @@ def test_errors_from_within_are_left_alone():
 
 
 def test_transformed_functions_are_compiled_as_such():
-  """JAX copies a function's attributes to what it makes of it: `lower` must not be one."""
+  """JAX copies a function's attributes to the transformed function, so `lower` must not be one."""
   mapped = jax.jit(jax.vmap(linalg.solve, in_axes=(None, 0)))
   assert mapped.lower(EYE, np.ones((7, 3))).out_info.shape == (7, 3)

@@ -1,4 +1,4 @@
-"""Calls that a type checker must refuse. mypy and pyright read them, and nobody runs them."""
+"""Calls that a type checker must refuse. mypy and pyright read them. They are never run."""
 
 import jax
 

@@ -110,7 +110,7 @@ def test_batches(case, batch, n, rng):
 
 
 def _invariant(case, results):
-  """Computed on the CPU, because a GPU rounds float32 products to fewer bits."""
+  """Computes on the CPU, because a GPU rounds float32 products to fewer bits."""
   with jax.default_device(jax.devices("cpu")[0]):
     return case.invariant([jnp.asarray(x) for x in results])
 
@@ -345,7 +345,7 @@ PRODUCTS = [
 @pytest.mark.parametrize("batches", [((300,), (300,)), ((), (300,)), ((7,), ())], ids=str)
 @pytest.mark.parametrize("sizes", PRODUCTS, ids=str)
 def test_products(dtype, sizes, batches, turned, rng):
-  """Plain, transposed and adjoint operands, with one shared or none, in full precision.
+  """Products have full precision for plain, transposed, adjoint and shared operands.
 
   The handlers are called even for operands that programs leave to XLA.
   """
@@ -397,8 +397,7 @@ RULES = {
 @pytest.mark.parametrize("n", [1, 2, 5, 8, 9, 12, 13, 16, 17])
 @pytest.mark.parametrize("name", RULES)
 def test_rules(name, dtype, n, rng):
-  """Derivatives in both modes, within the handlers' sizes and beyond; includes singular
-  matrices."""
+  """Derivatives are right in both modes, at all sizes, and for singular matrices."""
   function = RULES[name]
   make = matrices.positive_definite if "cholesky" in name else matrices.well_conditioned
   a = make(rng, (300,), n, dtype)

@@ -250,7 +250,7 @@ def test_products_that_xla_keeps(shapes, dtype, on_cpu, on_cuda):
     (lambda a: linalg.qr(a)[0], "linalg_qr_vjp", np.float32, 8),
     (linalg.det, "linalg_det_cofactors", np.float32, 12)])
 def test_rules_that_have_handlers(function, target, dtype, largest):
-  """Small matrices go to the handlers; for larger ones the program for CUDA uses the formula."""
+  """Small matrices go to the handlers. For larger ones the program for CUDA uses the formula."""
   gradient = jax.grad(lambda a: jnp.sum(function(a)))
   for n in (largest, largest + 1):
     cpu, cuda = _targets_of(gradient, np.ones((3, n, n), dtype))
@@ -346,7 +346,7 @@ def _may_be_recorded(handler):
   return bool(metadata.traits & 1)
 
 
-# These only launch kernels, for all arguments.
+# These handlers only launch kernels, for all arguments.
 LAUNCH_ALONE = {
     f"linalg_{name}" for name in (
         "cholesky_jvp", "cholesky_vjp", "det_cofactors", "eigh_jvp", "eigh_vjp",

@@ -342,7 +342,7 @@ def test_variants(sources, tmp_path):
     assert _values(texts) == {
         x.name: x.least if bound == "less" else x.most for x in cut_offs.CUT_OFFS}
     _compiles(texts, tmp_path)
-  # The originals are kept until then, whatever else is written, and no longer.
+  # The originals are kept until then and no longer, even if other files are written.
   assert sources("restore") == FILES
   assert not list((tmp_path / "kept").iterdir())
 

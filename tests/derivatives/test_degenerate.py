@@ -20,7 +20,7 @@ COMPILES = True
 
 
 def _adjugate(a):
-  """The adjugate from cofactors, right for every rank."""
+  """Returns the adjugate from cofactors, which is right for every rank."""
   n = a.shape[-1]
   result = np.empty_like(a)
   for i, j in np.ndindex(n, n):
@@ -114,7 +114,7 @@ def test_det_of_numerical_rank(dtype, rng):
 
 
 def _hessian_of_det(a):
-  """The Hessian from minors of order n - 2, right for every rank."""
+  """Returns the Hessian from minors of order n - 2, which is right for every rank."""
   n = a.shape[-1]
   result = np.zeros((n,) * 4, a.dtype)
   for i, j, k, l in np.ndindex(n, n, n, n):
@@ -129,7 +129,7 @@ def _hessian_of_det(a):
 @pytest.mark.parametrize("outer", [jax.jacfwd, jax.jacrev], ids=lambda outer: outer.__name__)
 @pytest.mark.parametrize("n", [2, 3, 4, 6])
 def test_second_derivative_of_det(n, outer, dtype, rng):
-  """At every rank: the rule divides by no singular value that is zero."""
+  """The derivative is right at every rank: the rule never divides by a zero singular value."""
   holomorphic = np.iscomplexobj(dtype())
   hessian = quick_jit(jax.vmap(outer(
       jax.grad(linalg.det, holomorphic=holomorphic), holomorphic=holomorphic)))
@@ -162,7 +162,7 @@ VALUES = {
 
 
 def _degenerate(rng, dtype):
-  """Each of VALUES, as a diagonal matrix and in a random unitary basis."""
+  """Returns each of VALUES as a diagonal matrix and in a random unitary basis."""
   u = matrices.unitary(rng, 5, dtype)
   turned = np.stack([(u * w) @ u.conj().T for w in VALUES.values()])
   straight = np.stack([np.diag(w) for w in VALUES.values()])
@@ -308,7 +308,7 @@ def _assert_derivatives(function, a, direction, expected, rng, tolerance):
 @pytest.mark.parametrize("full_matrices", [False, True], ids=["thin", "full"])
 @pytest.mark.parametrize("shape", SVD_SHAPES, ids=str)
 def test_polar_factor_at_equal_singular_values(shape, full_matrices, dtype, rng):
-  """The relative rotation of U and V is determined there, but their common one is not."""
+  """The relative rotation of U and V is determined here, but their common one is not."""
   k = min(shape)
   a = _with_values(rng, shape, dtype, SINGULAR_VALUES.values())
   direction = matrices.general(rng, a.shape[:1], *shape, dtype)
@@ -324,7 +324,7 @@ def test_polar_factor_at_equal_singular_values(shape, full_matrices, dtype, rng)
 @cases.each_double
 @pytest.mark.parametrize("shape", SVD_SHAPES, ids=str)
 def test_subspaces_at_equal_singular_values(shape, dtype, rng):
-  """Projectors onto the singular spaces of the largest values, and onto the two null spaces."""
+  """Returns projectors onto the singular spaces of the largest values and onto both null spaces."""
   values = [SINGULAR_VALUES["two pairs"], SINGULAR_VALUES["unitary"]]
   a = _with_values(rng, shape, dtype, values)
   direction = matrices.general(rng, a.shape[:1], *shape, dtype)
@@ -463,7 +463,7 @@ TRIANGULAR = [(3, 3), (5, 3), (3, 5), (4, 1)]
 @pytest.mark.parametrize("shape", TRIANGULAR, ids=str)
 @pytest.mark.parametrize("mode", ["reduced", "complete"])
 def test_qr_of_an_upper_triangle(mode, shape, dtype, rng):
-  """Every reflector is the identity there, and the formula of their complement divides by zero."""
+  """Every reflector is the identity here, and the formula for their complement divides by zero."""
   a = np.triu(matrices.general(rng, (2,), *shape, dtype)) + 2 * np.eye(*shape)
   index = np.arange(min(shape))
   a[:, index, index] = a[:, index, index].real
@@ -569,7 +569,7 @@ def test_close_eigenvalues_in_float32(rng):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=lambda dtype: dtype.__name__)
 def test_gradient_of_det_out_of_range(dtype):
-  """Products of pivots leave the range on the way to a gradient that is in it."""
+  """The gradient is in range, but intermediate products of pivots are not."""
   large = 2.0 ** int(np.log2(float(np.finfo(dtype).max)) * 0.6)
   top = np.finfo(dtype).max / 2
   for diagonal in ([large, large, 1 / large, 1 / large], [1 / large, large, 1 / large, large],

@@ -1,4 +1,4 @@
-"""First and second derivatives against a hundred digits, to the last places.
+"""First and second derivatives agree with a hundred digits to the last places.
 
 Central differences in double precision show eight digits. A rule with cancellation may lose the
 others.
@@ -82,7 +82,7 @@ def _our_eigenvalues(a):
   return w[jnp.lexsort((w.imag, w.real))]
 
 
-# For each: this package's function, the same function in many digits, and the kind of operand.
+# Each entry has this package's function, the function in many digits, and the kind of operand.
 FUNCTIONS = {
     "cholesky": (linalg.cholesky, mpmath.cholesky, "positive"),
     "inv": (linalg.inv, mpmath.inverse, "general"),

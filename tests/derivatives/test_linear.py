@@ -35,7 +35,7 @@ def _near(x, y, n):
 
 
 def _near_by_gaps(found, expected, gaps, tangent):
-  """`_near` for derivatives of vectors, which divide by the nonzero `gaps` (batch, n, k)."""
+  """Calls `_near` for derivatives of vectors, which divide by the nonzero `gaps` (batch, n, k)."""
   batch, n = gaps.shape[:2]
   # The rounding error of a difference of eigenvalues.
   steepest = (1 / np.min(gaps, axis=(-1, -2), initial=1, where=gaps > 0))[:, None, None]
@@ -121,7 +121,7 @@ def test_eigh(n, attributes, dtype, rng):
 @selection.all_dtypes
 @pytest.mark.parametrize("n", SIZES)
 def test_svd(n, dtype, rng):
-  """Forward and backward, against the formula and its transpose; equal and zero values too."""
+  """Derivatives are those of the formula and its transpose, also at equal and zero values."""
   a, x = _operands(rng, n, dtype)
   u, _, vh, _ = svd.svd_p(x)
   s = (np.arange(n, 0, -1) + rng.uniform(0, 0.5, (len(a), n))).astype(u.real.dtype)
@@ -176,7 +176,7 @@ COFACTORS = pytest.mark.parametrize(
 @COFACTORS
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 8, 17, 32, 33, 38])
 def test_cofactors(n, cofactors, dtype, rng):
-  """Matrices of every rank in one batch, against singular values in double precision.
+  """Cofactors of matrices of every rank in one batch agree with those from singular values.
 
   The transpose of adj(U S Vᴴ) is det(U Vᴴ) V adj(S) Uᴴ.
   """
@@ -265,7 +265,7 @@ def test_solve_factors_once(rng):
 
 
 def test_systems_without_elements():
-  """Their info has elements all the same, so the handler is called."""
+  """Their info still has elements, so the handler is called."""
   operands = np.zeros((2, 0, 0)), np.zeros((2, 0, 3))
   (_, info), _ = jax.jvp(linalg.solve_ex, operands, operands)
   np.testing.assert_array_equal(info, [0, 0])
@@ -298,7 +298,10 @@ def test_bits_do_not_depend_on_the_batch(n, dtype, rng):
 @pytest.mark.cpu
 @selection.all_dtypes
 def test_large_cholesky(dtype, rng):
-  """Several blocks of rows. The bits agree whether threads share a batch or one matrix."""
+  """Matrices have several blocks of rows.
+
+  The bits agree whether threads share a batch or one matrix.
+  """
   a, x = _operands(rng, 300, dtype, (3,))
   factor = linalg.cholesky(a)
 

@@ -31,14 +31,14 @@ def test_square(case, dtype, rng):
     ids=["tall-complex128", "tall-float64", "wide-complex128"])
 @cases.each(cases.RECTANGULAR_CASES)
 def test_rectangular(case, shape, dtype, rng):
-  """A tall factor has a complement, a wide one columns that follow the others."""
+  """A tall factor has a complement. A wide one has columns that follow the others."""
   derivatives.check(
       lambda *x: case.invariant(case.results(*x)), case.operands(rng, (), *shape, dtype), rng)
 
 
 @pytest.mark.parametrize("shape", [(4, 2), (2, 4)], ids=["tall", "wide"])
 def test_qr_pivoted_complete(shape, rng):
-  """The permutation is constant; the factors change as those of the permuted columns."""
+  """The permutation is constant. The factors change like those of the permuted columns."""
   derivatives.check(
       lambda a: linalg.qr(a, mode="complete", pivoting=True),
       (matrices.general(rng, (), *shape, np.complex128),), rng)
@@ -62,10 +62,10 @@ def test_one_triangle_of_a_hermitian_matrix(dtype, rng):
 @cases.each_double
 @pytest.mark.parametrize("left_side", [True, pytest.param(False, marks=pytest.mark.extended)])
 def test_triangular_solve(left_side, dtype, rng):
-  """Every combination of flags."""
+  """Derivatives are right for every combination of flags."""
   names = ("lower", "transpose_a", "conjugate_a", "unit_diagonal")
   combinations = list(itertools.product([False, True], repeat=4))
-  if dtype == np.float64:  # which has no conjugates
+  if dtype == np.float64:  # the operation has no conjugates
     combinations = [flags for flags in combinations if not flags[2]]
 
   def function(a, b):
@@ -82,7 +82,7 @@ def test_triangular_solve(left_side, dtype, rng):
 
 @cases.each_double
 def test_solves_with_factors(dtype, rng):
-  """The transposed and conjugated systems, and both triangles of a Cholesky factor."""
+  """Cases are transposed and conjugated systems, and both triangles of a Cholesky factor."""
   packed, pivots, _ = linalg.lu(matrices.well_conditioned(rng, (), 3, dtype)[::-1])
   assert np.any(np.asarray(pivots) != np.arange(3))
   b = matrices.general(rng, (), 3, 2, dtype)
@@ -104,7 +104,7 @@ def test_fewer_reflectors_than_columns(dtype, rng):
 
 @pytest.mark.usefixtures("standard_promotion")
 def test_programs(rng):
-  """Programs as users write them: operations composed, with one operand in several positions."""
+  """Derivatives are right for composed operations, with one operand in several positions."""
 
   def function(a, b):
     definite = a @ a.mT.conj() + 4 * jnp.eye(3)

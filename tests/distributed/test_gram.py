@@ -32,7 +32,7 @@ def of_gram(a, p, **options):
     np.complex128, *[pytest.param(x, marks=pytest.mark.extended)
                      for x in (np.float32, np.float64, np.complex64)]])
 def test_results(kind, dtype, rng):
-  """Tall and wide matrices, of uneven rows, with epsilons and without."""
+  """Cases are tall and wide matrices with uneven rows, with and without epsilons."""
   a = matrices.general(rng, (), ROWS, N, dtype)
   for x in (place(a, kind), place(a.T, kind, P(None, ("x", "y")))):
     found = dist.gram_inverse_pth_root(x, 4, **OPTIONS)
@@ -48,7 +48,7 @@ def test_results(kind, dtype, rng):
     AxisType.Explicit, pytest.param(AxisType.Auto, marks=pytest.mark.extended)],
     ids=lambda x: x.name)
 def test_batch(kind, rng):
-  """A batch over another axis, with an epsilon for each matrix."""
+  """A batch may be sharded over another axis and have an epsilon for each matrix."""
   a = matrices.general(rng, (4,), ROWS, N, np.float64)
   x = place(a, kind, P("x", "y", None))
   epsilon = np.arange(1.0, 5)

@@ -43,7 +43,7 @@ def by_values(a, steps, preconditioning="frobenius", eps=1e-8):
 
 
 def by_products(a, steps):
-  """Muon as it is usually written, for derivatives."""
+  """Muon's usual formula, as a reference for derivatives."""
   a = a / (jnp.sqrt(jnp.sum(jnp.abs(a) ** 2)) + 1e-8).astype(a.dtype)
   for x, y, z in steps:
     g = a.conj().mT @ a
@@ -71,7 +71,7 @@ def test_results(kind, rng):
 
 
 def test_batch(rng):
-  """A batch over another axis, with uneven rows; NaN stays in its own matrix."""
+  """A batch may be sharded over another axis, with uneven rows. NaN stays in its own matrix."""
   a = matrices.general(rng, (4,), ROWS - 1, N, np.float64)
   a[1, 3, 2] = np.nan
   with jax.set_mesh(make_mesh((4, 2), ("x", "y"))):
@@ -92,7 +92,7 @@ def test_rounding_does_not_grow(rng):
   found = np.asarray(program(x))
   np.testing.assert_allclose(unit.T @ found, unit.T @ unit, rtol=0, atol=1e-4)
   assert np.linalg.norm(found, 2) < 1.001
-  # The largest entry, and a Gram matrix for each nine steps.
+  # The program reduces the largest entry, and a Gram matrix for each nine steps.
   assert dist.report(program).collectives == {"all-reduce": 6}
 
 

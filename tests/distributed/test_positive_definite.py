@@ -27,7 +27,7 @@ def positive(rng, n, dtype):
 
 
 def upper_is_not_read(a):
-  """NaN above the diagonal, and an imaginary part on it: neither is to be read."""
+  """Puts NaN above the diagonal and an imaginary part on it. Neither may be read."""
   garbage = np.triu(np.full_like(a, np.nan), 1)
   diagonal = np.diag(np.full(len(a), 1j if np.iscomplexobj(a) else 0).astype(a.dtype))
   return np.tril(a) + garbage + diagonal
@@ -135,7 +135,7 @@ def test_vmap(rng):
 def test_derivatives_under_vmap(kind, rng):
   """A gradient by the operations' own batching rules, and a Hessian, which maps over directions.
 
-  The matrices are shared by several devices each.
+  Several devices share each matrix.
   """
   a = np.stack([positive(rng, 24, np.float64) for _ in range(2)])
   mesh, _ = mesh_of("both", kind)
@@ -201,7 +201,7 @@ def test_a_factor_is_compared_by_identity():
     (4160, (64, 1)), (4160, (1, 64)), (4096, (64, 1)), (5000, (8, 8)), (41, (4, 2)),
     (1000, (16, 1)), (65537, (1, 8)), (100_000, (32, 16))])
 def test_padding(n, devices):
-  """A matrix, and the data exchanged for it, grow by less than a panel, and by little."""
+  """Padding adds less than a panel to a matrix, and little to the exchanged data."""
   mesh = jax.sharding.AbstractMesh(devices, ("x", "y"))
   spec = tuple((name,) if count > 1 else () for name, count in zip("xy", devices, strict=True))
   found = _cyclic.cyclic_of("", _layout.Layout(mesh, spec), n, None, None)
@@ -322,7 +322,7 @@ CALLS = {
 
 
 def logarithms(factor):
-  """The logarithm of the determinant, both ways."""
+  """Returns twice the logarithm of the determinant, computed in two ways."""
   return factor.logdet() + jnp.log(factor.det().real)
 
 
@@ -406,7 +406,7 @@ def test_lower_triangle_of_a_solution(transpose, rng):
 
 
 def test_messages():
-  """Four collectives for each panel, and eight for each way to the block-cyclic layout or back."""
+  """Each panel takes four collectives, and each way to or from the block-cyclic layout eight."""
   n, panel = 256, 16
   x = jax.ShapeDtypeStruct((n, n), np.float32, sharding=NamedSharding(*mesh_of("both")))
   with jax.set_mesh(x.sharding.mesh):

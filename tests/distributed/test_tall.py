@@ -94,7 +94,7 @@ FEW = pytest.mark.parametrize("layout,kind", [
 
 @FEW
 def test_pseudo_inverses(layout, kind, rng):
-  """Any rank, and wide matrices: the longer dimension is sharded like the matrix's."""
+  """The longer dimension is sharded like the matrix's, for any rank and for wide matrices."""
   batch = (2,) if layout == "batch" else ()
   low = general(rng, *batch, ROWS, 2, dtype=np.complex128)
   low = low @ general(rng, *batch, 2, N, dtype=np.complex128)
@@ -121,7 +121,7 @@ KEY = jax.random.key(0)
 
 @FEW
 def test_randomized_svd(layout, kind, rng):
-  """The leading singular triplets, their shardings, and the remainder."""
+  """The leading singular triplets are right, and so are their shardings and the remainder."""
   batch = (2,) if layout == "batch" else ()
   a = decaying(rng, *batch, ROWS, 12)
   x = place(a, layout, kind)
@@ -136,7 +136,7 @@ def test_randomized_svd(layout, kind, rng):
 
 
 def test_randomized_svd_within_its_bound(rng):
-  """Theorem 10.5 of Halko, Martinsson and Tropp, for a spectrum that hardly decays.
+  """Theorem 10.5 of Halko, Martinsson and Tropp holds for a spectrum that hardly decays.
 
   The bound holds for the mean over keys. No singular value is off by more than the error.
   """
@@ -158,7 +158,7 @@ def test_randomized_svd_within_its_bound(rng):
 
 
 def test_randomized_svd_of_extremes(rng):
-  """Lower rank than asked for, every column, wide, tiny, half precision, and NaN.
+  """Results are right for low rank, every column, wide, tiny, half precision and NaN.
 
   NaN stays in its own matrix.
   """
@@ -239,7 +239,7 @@ def test_fewer_rows_than_columns_on_a_device(n, dtype, rng):
 @pytest.mark.extended
 @KINDS
 def test_empty(kind):
-  """A matrix without columns, and no right-hand sides: results are those of linalg's functions."""
+  """Results are linalg's for a matrix without columns and for no right-hand sides."""
   mesh = make_mesh(kind=kind)
   a, b, full = np.ones((16, 0)), np.ones((16, 2)), np.ones((16, N))
   x, y, z = (jax.device_put(v, NamedSharding(mesh, P("x"))) for v in (a, b, full))
@@ -258,7 +258,7 @@ def test_empty(kind):
 
 @pytest.mark.parametrize("spec", [None, P()], ids=["NumPy", "whole"])
 def test_right_hand_sides_that_lie_otherwise(spec, rng):
-  """On Explicit axes, they are resharded like the rows of A, inside `jit` too."""
+  """On Explicit axes, right-hand sides are resharded like the rows of A, inside `jit` too."""
   a, b = general(rng, ROWS, N, dtype=np.float64), general(rng, ROWS, 8, dtype=np.float64)
   mesh = make_mesh(kind=AxisType.Explicit)
   x = jax.device_put(a, NamedSharding(mesh, P("x")))
@@ -274,7 +274,7 @@ def test_right_hand_sides_that_lie_otherwise(spec, rng):
 
 @pytest.mark.parametrize("batch", [None, pytest.param("x", marks=pytest.mark.extended)])
 def test_axes_of_both_kinds(batch, rng):
-  """Inside `jit`, `axes=` names Auto ones of a mesh that has others."""
+  """Inside `jit`, `axes=` names Auto axes of a mesh that has other axes too."""
   mesh = make_mesh((4, 2), ("x", "y"), (AxisType.Explicit, AxisType.Auto))
   a = general(rng, 4, ROWS, N, dtype=np.float64)
   with jax.set_mesh(mesh):
@@ -285,7 +285,7 @@ def test_axes_of_both_kinds(batch, rng):
 
 
 def test_ill_conditioned(rng):
-  """Orthogonal to rounding where normal equations have lost all digits."""
+  """Q is orthogonal to rounding where normal equations have lost all digits."""
   u = np.linalg.qr(rng.standard_normal((ROWS, N)))[0]
   a = u * 10.0 ** -np.array([0, 8, 15]) @ np.linalg.qr(rng.standard_normal((N, N)))[0]
   q, r = map(np.asarray, dist.qr(place(a, "one", AxisType.Auto)))
@@ -294,7 +294,7 @@ def test_ill_conditioned(rng):
 
 
 def test_lower_rank(rng):
-  """The shortest solution, and the rank; Q is orthonormal all the same."""
+  """The solution is the shortest, the rank is right, and Q is still orthonormal."""
   a = general(rng, ROWS, 2, dtype=np.float64) @ general(rng, 2, N, dtype=np.float64)
   b = rng.standard_normal(ROWS)
   mesh = make_mesh()
@@ -344,7 +344,7 @@ def _polar(l, a, axes):
 
 
 def energy(results):
-  """A number that depends on the size of every entry of the results."""
+  """Returns a number that depends on the size of every entry of the results."""
   return sum(
       jnp.sum(jnp.abs(x) ** 3 * jnp.cos(jnp.arange(x.shape[-1], dtype=jnp.abs(x).dtype)))
       for x in map(jnp.atleast_1d, results))
@@ -353,7 +353,7 @@ def energy(results):
 @with_kinds("name", CALLS)
 @cases.each_double
 def test_derivatives(name, kind, dtype, rng):
-  """Forward, reverse, and forward over reverse, as linalg's; no tall array moves."""
+  """Derivatives are linalg's: forward, reverse, and forward over reverse. No tall array moves."""
   call = CALLS[name]
   host = [general(rng, ROWS, k, dtype=dtype) for k in (N, 2, N, 2)]
   lie = [place(x, "both", kind) for x in host]
@@ -390,9 +390,9 @@ ONE_KIND = pytest.mark.parametrize("kind", [
 @ONE_KIND
 @pytest.mark.parametrize("wide", [False, pytest.param(True, marks=pytest.mark.extended)])
 def test_derivatives_of_pseudo_inverses(wide, kind, rng):
-  """Derivatives to second order where the rank is lower."""
+  """Derivatives are right to second order at lower ranks."""
   low = general(rng, ROWS, 2, dtype=np.float64) @ general(rng, 2, N, dtype=np.float64)
-  # A step within the matrices of that rank.
+  # The step stays within the matrices of that rank.
   step = low @ general(rng, N, N, dtype=np.float64)
   low, step = (x.T if wide else x for x in (low, step))
   mesh, spec = make_mesh(kind=kind), P(None, "x") if wide else P("x", None)
@@ -410,7 +410,7 @@ def test_derivatives_of_pseudo_inverses(wide, kind, rng):
 
 @ONE_KIND
 def test_derivatives_of_randomized_svd(kind, rng):
-  """Derivatives of the exact triplets, to second order; no tall array moves."""
+  """Derivatives are those of the exact triplets, to second order. No tall array moves."""
   a, da = decaying(rng, ROWS, 12, rate=3.0), general(rng, ROWS, 12, dtype=np.complex128)
   lie = [place(x, "both", kind) for x in (a, da)]
 
@@ -439,8 +439,10 @@ def test_derivatives_of_randomized_svd(kind, rng):
 
 
 def test_what_moves(rng):
-  """One gather of R factors, also for x and the rank. For linalg's own function, XLA gathers the
-  matrix."""
+  """The program has one gather of R factors, also for x and the rank.
+
+  For linalg's own function, XLA gathers the matrix.
+  """
   x = place(general(rng, 4096, N, dtype=np.float64), "one", AxisType.Auto)
   program = jax.jit(lambda a: dist.svdvals(a, axes="x"))
   with jax.set_mesh(x.sharding.mesh):
@@ -456,7 +458,7 @@ def test_what_moves(rng):
 
 
 def test_vmap(rng):
-  """`vmap` over a dimension that no device shares."""
+  """`vmap` works over a dimension that is not sharded."""
   a = general(rng, 2, ROWS, N, dtype=np.float64)
   mesh = make_mesh()
   x = jax.device_put(a, NamedSharding(mesh, P(None, "x", None)))
@@ -471,7 +473,7 @@ def test_vmap(rng):
     lambda library, a: library.lstsq(a, jnp.sin(a[:, 0]))[0], lambda library, a: library.pinv(a)],
     ids=["qr", "svdvals", "lstsq", "pinv"])
 def test_derivatives_under_vmap(function, kind, rng):
-  """`vmap` over a dimension that no device shares, for values and gradients."""
+  """`vmap` works over a dimension that is not sharded, for values and gradients."""
   a = general(rng, 2, ROWS, N, dtype=np.float64)
   mesh = make_mesh(kind=kind)
   x = jax.device_put(a, NamedSharding(mesh, P(None, "x", None)))
@@ -505,7 +507,7 @@ def test_errors(call, error, message, rng):
 
 
 def test_sharded_otherwise():
-  """On Explicit axes, the type says that no device shares it."""
+  """On Explicit axes, the type says that the dimension is not sharded."""
   mesh = make_mesh(kind=AxisType.Explicit)
   x = jax.device_put(np.ones((ROWS, N)), NamedSharding(mesh, P()))
   for call, at in ((dist.qr, x), (dist.pinv, x.T), (lambda x: dist.svd(x, axes="x"), x)):
@@ -515,7 +517,7 @@ def test_sharded_otherwise():
 
 @pytest.mark.extended
 def test_uneven(rng):
-  """Uneven rows inside `jit` on Auto axes: no device has all of them."""
+  """No device has all rows, for uneven rows inside `jit` on Auto axes."""
   m = ROWS - 3
   a, b = general(rng, m, N, dtype=np.float64), general(rng, m, 2, dtype=np.float64)
   mesh = make_mesh()

@@ -63,7 +63,7 @@ Number Min(Number a, Number b) {
   return std::fmin(a, b);
 }
 
-// Returns `b` with the lowest `length` bits of `a` at `place`.
+// Returns `b` with the lowest `length` bits of `a` at position `place`.
 template <class X>
 X Bfi(X a, X b, uint32_t place, uint32_t length) {
   place &= 255, length &= 255;

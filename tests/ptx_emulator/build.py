@@ -23,7 +23,7 @@ import translate
 HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parents[1]
 LIBRARY = "libptx_handlers.so"
-# Same as in cmake/cuda.cmake, without the machine code.
+# The flags are those of cmake/cuda.cmake, without the machine code.
 NVCC = [
     "nvcc", "-std=c++20", "-gencode", "arch=compute_80,code=compute_80",
     "--expt-relaxed-constexpr", "-fmad=false", "-diag-suppress", "1675",
@@ -84,7 +84,7 @@ def build(folder: pathlib.Path, xla: str, names: list[str], module: pathlib.Path
   if module is None:
     jobs, objects, ptx = compile_kernels(folder, include, with_needs(names))
   else:
-    # For a single architecture nvcc leaves its name out.
+    # nvcc leaves out the name of a single architecture.
     kept = module / "ptx"
     several = [kept / f"{name}.compute_80.ptx" for name in ALL]
     jobs, ptx = [], several if several[0].exists() else [kept / f"{name}.ptx" for name in ALL]

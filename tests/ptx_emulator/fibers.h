@@ -12,7 +12,7 @@ void Resume(int number, void (*body)(int));
 // Returns control to Resume.
 void Suspend();
 
-// Suspends for good: the fiber starts again later, and nothing on its stack is destroyed.
+// Suspends forever. The fiber starts anew later, and nothing on its stack is destroyed.
 [[noreturn]] void Abandon();
 
 // All fibers start again.

@@ -7,7 +7,7 @@
 namespace ptx {
 namespace {
 
-// Equal to SHARED_BASE in instructions.py.
+// This must equal SHARED_BASE in instructions.py.
 constexpr uint64_t kSharedBase = 1024;
 
 Access Now(const Thread& thread, int line) {

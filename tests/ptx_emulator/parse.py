@@ -7,7 +7,10 @@ from collections.abc import Iterator
 
 @dataclasses.dataclass
 class Statement:
-  """`@predicate opcode operands;`, or without a predicate; `line` is its line in the file."""
+  """An instruction `@predicate opcode operands;`.
+
+  The predicate is optional. `line` is its line in the file.
+  """
 
   line: int
   predicate: str
@@ -55,7 +58,7 @@ _PARAMETER = re.compile(r"\.param (?:\.align \d+ )?\.\w+ ([\w$]+)(?:\[\d+\])?")
 # File-level lines outside kernels.
 _HEAD = re.compile(r"\.(version|target|address_size) .*")
 _BOUNDS = re.compile(r"\.maxntid (\d+), 1, 1|\.minnctapersm \d+|\)|")
-# The largest alignment that a dynamic array may need; the size of the others is rounded up to it.
+# The largest alignment that a dynamic array may need. The size of other arrays is rounded up to it.
 _ALIGNMENT = 16
 
 

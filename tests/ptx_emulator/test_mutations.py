@@ -17,7 +17,7 @@ import pytest
 
 pytestmark = pytest.mark.extended
 
-# Equal to the values in block.h.
+# These must equal the values in block.h.
 NO_BARRIER, NO_WAIT, HALF_OF_MASK, NEXT_ELEMENT, TOO_LITTLE = range(1, 6)
 STORES = 8  # how many of the kernel's stores are tried
 _names = (f"faulty_{i}" for i in itertools.count())

@@ -17,7 +17,7 @@ SETTINGS = {"order": "random", "preempt": 50}
 
 @pytest.mark.timeout(1800)
 def test_quick(library, run_suites, launched):
-  """All suites in one run, without the slowest tests; it runs at every change."""
+  """All suites pass in one run, without the slowest tests. It runs at every change."""
   run_suites("quick", suites.SUITES.values(), suites.QUICK, launched, **SETTINGS)
   unseen = launched.by_none(library, ["quick"], suites.is_of_two_dtypes)
   assert not unseen, f"no suite launches {unseen}"

@@ -76,7 +76,7 @@ def test_mixed_mesh(case, kinds, rng):
 
 
 def test_auto_axes(case, rng):
-  """A function in Auto mode inside an Explicit program, and the reverse."""
+  """A function in Auto mode works inside an Explicit program, and the reverse."""
   explicit, auto = make_mesh(kind=EXPLICIT), make_mesh()
   operands = case.operands(rng, (BATCH,), N, N, np.float64)
   expected = unsharded(case, operands)

@@ -97,7 +97,7 @@ def test_rectangular(case, shape, kind, rng):
 
 
 def test_uneven_batch(case, rng):
-  """29 matrices over 8 devices: XLA pads, and the padding reaches the handler as matrices."""
+  """XLA pads 29 matrices over 8 devices. The padding reaches the handler as matrices."""
   mesh = make_mesh()
   sharding = NamedSharding(mesh, P("x"))
   operands = case.operands(rng, (29,), N, N, np.float64)
@@ -188,7 +188,7 @@ def _checkpoint(case, operands):
   return jax.checkpoint(case.results)(*operands)
 
 
-# By default one loop and one branch in each mode.
+# By default, only one loop and one branch run in each mode.
 @with_kinds("body", [_while, _scan, _cond, _checkpoint])
 def test_bodies(case, body, kind, rng):
   """Catches a collective in the body of a loop or of a branch."""

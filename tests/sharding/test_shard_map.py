@@ -48,7 +48,10 @@ def test_manual(case, dtype, kind, rng):
 
 @KINDS
 def test_partial_manual(case, kind, rng):
-  """One axis manual, the other left to the compiler: catches a rule that knows only one of them."""
+  """One axis is manual, and one is left to the compiler.
+
+  Catches a rule that knows only one of them.
+  """
   mesh = make_mesh((4, 2), ("x", "y"), kind)
   operands = case.operands(rng, (BATCH, SECOND_BATCH), N, N, np.float64)
   sharded = place(operands, mesh, "x", "y")
@@ -63,7 +66,7 @@ def test_partial_manual(case, kind, rng):
 
 
 def test_vmap_and_scan(case, rng):
-  """vmap of shard_map, and vmap and scan in it: catches types that differ between iterations."""
+  """Catches types that differ between iterations of vmap and scan around and in shard_map."""
   mesh = make_mesh()
   operands = case.operands(rng, (3, BATCH), N, N, np.float64)
   sharded = place(operands, mesh, None, "x")
@@ -90,7 +93,7 @@ def test_vmap_and_scan(case, rng):
 
 @cases.each(cases.DIFFERENTIABLE_CASES)
 def test_gradients(case, rng):
-  """grad inside and outside: catches a tangent that does not vary over the axes of its primal."""
+  """Catches a tangent that does not vary over its primal's axes, for grad inside and outside."""
   mesh = make_mesh()
   operands = case.operands(rng, (BATCH,), N, N, np.float64)
   sharded = place(operands, mesh, "x")
@@ -113,7 +116,7 @@ def test_gradients(case, rng):
 
 
 def test_abstract_mesh(case, rng):
-  """Types and lowering without devices: catches a rule that needs a concrete mesh."""
+  """Catches a rule that needs a concrete mesh for types or for lowering."""
   concrete = make_mesh(kind=AxisType.Explicit)
   mesh = concrete.abstract_mesh
   operands = case.operands(rng, (BATCH,), N, N, np.float64)
@@ -140,9 +143,9 @@ SOLVES = {
 
 @pytest.mark.parametrize("name", SOLVES)
 def test_replicated_operand(name, rng):
-  """A matrix for all devices, right-hand sides that vary: catches operands whose types differ.
+  """Catches a matrix on all devices whose type differs from that of varying right-hand sides.
 
-  The gradient for the matrix is a sum over the devices: it takes an all-reduce, and nothing else.
+  The gradient of the matrix is a sum over the devices. It takes one all-reduce and nothing else.
   """
   solve = SOLVES[name]
   mesh = make_mesh()

@@ -151,7 +151,7 @@ def test_shared_factor(name, mode, batch, kind, rng):
 @KINDS
 @NAMES
 def test_vectors(name, kind, rng):
-  """A batch of vectors: catches one that is taken for the columns of a matrix, or broadcast."""
+  """Catches a batch of vectors that is taken for the columns of a matrix, or broadcast."""
   make_factor, solve = SOLVES[name]
   if name.startswith("triangular_solve"):
     columns = solve
@@ -172,7 +172,7 @@ def test_vectors(name, kind, rng):
 @KINDS
 @NAMES
 def test_shared_right_hand_side(name, kind, rng):
-  """in_axes=(0, None): one right-hand side for a sharded batch of factors."""
+  """One right-hand side serves a sharded batch of factors: in_axes=(0, None)."""
   make_factor, solve = SOLVES[name]
   mesh = make_mesh(kind=kind)
   factor = [np.stack(x) for x in zip(*(make_factor(rng) for _ in range(BATCH)), strict=True)]
@@ -212,9 +212,9 @@ def test_gradient_of_shared_factor(name, kind, rng):
 
 
 def test_batched_matrices_under_vmap_are_factored_once(rng):
-  """vmap over the right-hand sides of matrices with a batch of their own.
+  """`vmap` maps the right-hand sides of matrices that have a batch of their own.
 
-  Catches the matrices copied, and each copy factored, for every right-hand side.
+  Catches matrices that are copied and factored for every right-hand side.
   """
   a = rng.standard_normal((3, N, N)) + 4 * np.eye(N)
   b = rng.standard_normal((BATCH, 3, N, K))

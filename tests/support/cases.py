@@ -39,7 +39,7 @@ DIFFERENTIABLE_CASES = tuple(case for case in CASES if case.differentiable)
 
 
 def each(some):
-  """A test for each of some cases."""
+  """Parametrises a test with some cases."""
   return pytest.mark.parametrize("case", some, ids=lambda case: case.name)
 
 

@@ -44,7 +44,7 @@ def _all_modes(function, primals, tangents, cotangents):
       "stencil": jax.jvp(function, points, lines),
       "second": jax.jvp(first, primals, tangents)[1],
       "gradient": gradient(*primals),
-      # Two products of the Hessian with the tangent.
+      # Returns two products of the Hessian with the tangent.
       "forward over reverse": jax.jvp(gradient, primals, tangents)[1],
       "reverse over reverse": jax.grad(slope, everything)(*primals),
   }
@@ -66,7 +66,7 @@ def check(function, operands, rng, tolerance=1e-8):
 
 
 def check_at_each(function, points, rng, tolerance=1e-8):
-  """`check` for each of several operands of the same shapes, dtypes and integers."""
+  """Calls `check` for each of several operands of equal shapes, dtypes and integers."""
   operands = [np.asarray(x) for x in points[0]]
   moving = [k for k, x in enumerate(operands) if np.issubdtype(x.dtype, np.inexact)]
 

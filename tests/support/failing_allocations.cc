@@ -1,7 +1,7 @@
-// Memory that runs out for one library of a process, to be preloaded: api/test_faults.py.
+// Makes allocations of one library of a process fail. api/test_faults.py preloads it.
 //
-// Whose an allocation is, the address tells that it returns to; where that is in libstdc++, whose
-// strings allocate there, the first one above it. All other libraries have memory.
+// The return address of an allocation tells which library made it. Strings allocate inside
+// libstdc++, so the first address above it counts then. Allocations of all other libraries succeed.
 #include <dlfcn.h>
 #include <execinfo.h>
 #include <link.h>
@@ -30,7 +30,7 @@ std::atomic<bool> counting = false;
 std::atomic<long> seen = 0, failed = 0;
 long first_to_fail, last_to_fail;
 
-// The frame above a caller in libstdc++ that is not itself in it.
+// The first frame above a caller in libstdc++ that lies outside it.
 bool IsForLibrary() {
   static thread_local bool within = false;
   if (within) return false;  // allocations of backtrace itself
@@ -72,8 +72,8 @@ void* OrThrow(void* memory) {
 
 }  // namespace
 
-// From now on the allocations first to last fail of the library whose path ends like this, counted
-// from 1.
+// From now on, allocations `first` to `last` of a library fail, counted from 1. The library's path
+// ends like this.
 extern "C" void fail_allocations(const char* name, long first, long last) {
   struct Names {
     const char* library;
@@ -100,14 +100,14 @@ extern "C" void fail_allocations(const char* name, long first, long last) {
       &names);
   if (!names.found) std::abort();
   void* frame;
-  backtrace(&frame, 1);  // loads what it needs now
+  backtrace(&frame, 1);  // loads its libraries now
   first_to_fail = first;
   last_to_fail = last;
   seen = failed = 0;
   counting = true;
 }
 
-// No more do; how many did.
+// Ends the failures, and returns their number.
 extern "C" long stop_failing() {
   counting = false;
   return failed;
@@ -139,5 +139,5 @@ void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memo
 void operator delete(void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
 void operator delete[](void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
 
-// XLA's pool may have this many, so batches go to several threads on any machine.
+// XLA's pool gets this number of threads, so batches go to several threads on any machine.
 unsigned std::thread::hardware_concurrency() noexcept { return 4; }

@@ -27,12 +27,12 @@ jax.config.update("jax_platforms", "cpu")
 import linalg  # noqa: E402
 
 RNG = np.random.default_rng(0)
-# Orders of matrices that go to lanes, to tiles and to LAPACK. Where that is quick, there are enough
-# of them for several threads.
+# Orders of matrices that go to lanes, to tiles and to LAPACK. Batches are large enough for several
+# threads where that is quick.
 BATCHES = {4: 4000, 33: 150, 130: 5, 520: 1}
-# These are LAPACK's from lower orders on, and take seconds at the highest.
+# These use LAPACK from lower orders on, and take seconds at the highest.
 LONG = ("eig", "schur", "svd", "hessenberg", "qr_pivoted")
-REFUSALS = (jax.errors.JaxRuntimeError, ValueError)  # by the wait for it, or the call
+REFUSALS = (jax.errors.JaxRuntimeError, ValueError)  # by the wait, or by the call
 
 
 def cases_of(dtype):
@@ -68,7 +68,7 @@ def others_of(dtype):
       if called:
         yield f"{mode.__name__.strip('_')} of {case.name}", n, jax.jit(program), operands
   assert left == {"linalg_inverse_permutation"}, left
-  keys = RNG.integers(0, 9, (100, 4)).astype(np.int32)  # the sort of each row allocates
+  keys = RNG.integers(0, 9, (100, 4)).astype(np.int32)  # sorting each row allocates
   with linalg.accelerated():
     program = jax.jit(jax.lax.sort_key_val).lower(keys, keys).compile()
     yield "inverse_permutation", 4, program, (keys, keys)
@@ -182,7 +182,10 @@ def broken_scipy():
 
 
 def other_lapack(*paths):
-  """A LAPACK that is not OpenBLAS, in shared libraries: the residuals are within their limits."""
+  """Residuals are within their limits with a LAPACK other than OpenBLAS.
+
+  It comes from shared libraries.
+  """
   import scipy.linalg.cython_blas as blas
   import scipy.linalg.cython_lapack as lapack
 
@@ -259,7 +262,10 @@ def _child(queue):
 
 
 def child_process(method):
-  """A child of a process that has used handlers (spawn), or has only imported them (fork)."""
+  """Handlers work in a child process.
+
+  The parent has used handlers (spawn), or has only imported them (fork).
+  """
   if method == "spawn":
     works()
   context = multiprocessing.get_context(method)
@@ -281,10 +287,10 @@ def shutdown():
 
 
 def one_processor(path):
-  """Every handler gives the results in the file, with less of the machine.
+  """Every handler gives the results in the file when it has fewer resources.
 
-  That is one processor, half of one processor's time, or no threads of XLA. If the file does not
-  exist, it is written with results and operands.
+  A handler gets one processor, half of one processor's time, or no threads of XLA. If the file does
+  not exist, it is written with results and operands.
   """
   known = np.load(path) if pathlib.Path(path).exists() else None
   found = {}

@@ -47,7 +47,7 @@ def with_eigenvalues(rng, values, dtype):
 
 
 def extremes(dtype):
-  """LAPACK's smallest and largest test norm: smallest normal / eps / 4, and 1 over it."""
+  """LAPACK's smallest test norm is smallest normal / eps / 4. Its largest is the reciprocal."""
   finfo = np.finfo(dtype)
   small = float(finfo.tiny) / float(finfo.eps) / 4
   return small, 1 / small
@@ -60,7 +60,7 @@ def conditions(dtype):
 
 
 def _made(types, names, dtype):
-  """The matrices of `names`, or all. Large orders take time for each."""
+  """Returns the matrices of `names`, or all. Each takes long to make at large orders."""
   return {
       name: np.asarray(make()).astype(dtype) for name, make in types.items()
       if names is None or name in names}
@@ -120,7 +120,7 @@ def positive_types(
 
 
 def named_types(n, dtype) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-  """Hermitian and other matrices that are named after those who found them hard.
+  """Hermitian and other matrices that are hard to handle, named after their authors.
 
   Some have eigenvalues that nearly agree in pairs, or condition numbers that no pivoting shows. In
   others, small changes move the smallest eigenvalue or all, or one eigenvector belongs to all

@@ -52,7 +52,7 @@ each_result = pytest.mark.parametrize("layout, kind, dtype", _named(
 
 
 def each_derivative(names, *quick):
-  """Each name with a complex dtype on one kind of axes and a real one on the other.
+  """Each name has a complex dtype on one kind of axes and a real dtype on the other.
 
   A rule conjugates, and its results have the types of its operands. The complex dtype tests the
   former and the kinds of axes the latter, independently.
@@ -79,7 +79,8 @@ def close(actual, expected, dtype, factor=1e3):
   np.testing.assert_allclose(actual, expected, rtol=0, atol=atol)
 
 
-# LLVM compiles the program that XLA has made. It does not change what a program holds and moves.
+# LLVM compiles the program that XLA has made. It changes neither the memory nor the traffic of a
+# program.
 _LITTLE_OF_LLVM = {
     "xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 
@@ -88,7 +89,7 @@ def counted(call, sharding, n):
   """The memory and the traffic of a program of one float32 matrix.
 
   Memory is a device's arguments, results and temporaries, in shares n² / P of the matrix. Traffic
-  is what it receives, and the gathered part of that, in n² / √P.
+  is the data that it receives, and the gathered part of that, in n² / √P.
   """
   with jax.set_mesh(sharding.mesh):
     program = optimised_jit(call).lower(

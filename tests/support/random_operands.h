@@ -1,5 +1,5 @@
-// Operands of random bits in memory of their own, whose end is seen: by a sanitizer, or with
-// LINALG_TEST_MODULE defined by pages that nobody may touch.
+// Operands of random bits in memory of their own. Accesses beyond its end are caught by a
+// sanitizer, or with LINALG_TEST_MODULE defined, by protected pages.
 #pragma once
 
 #include <sys/mman.h>
@@ -25,8 +25,8 @@ namespace linalg {
 
 using DataType = XLA_FFI_DataType;
 
-// The numbers that a call is made of. They come from the given bytes, so that a fuzzer which
-// changes one byte changes one choice. When the bytes are used up, the numbers are random.
+// The numbers that determine a call. They come from the given bytes, so that a fuzzer which changes
+// one byte changes one choice. When the bytes are used up, the numbers are random.
 class Generator {
  public:
   explicit Generator(uint64_t seed) : engine_(seed) {}
@@ -91,7 +91,7 @@ struct UnmapPages {
   void operator()(char* pages) const { munmap(pages - PageSize(), size + 2 * PageSize()); }
 };
 
-// Bytes that begin with the first of their pages, or end with the last, as `offset` is 0 or not.
+// Bytes that begin with their first page if `offset` is 0, and otherwise end with their last page.
 class Memory {
  public:
   Memory() = default;
@@ -107,7 +107,7 @@ class Memory {
   }
 
   char* data() const { return pages_.get() + before_; }
-  // Whether what is beside the bytes, in their pages, is what it was.
+  // Whether the memory next to the bytes, in their pages, is unchanged.
   bool IsKept() const {
     const std::string_view all(pages_.get(), pages_.get_deleter().size);
     const auto kept = [](std::string_view x) {
@@ -125,7 +125,7 @@ class Memory {
 
 #else
 
-// Bytes at an offset of memory that ends where they do.
+// Bytes at an offset in memory. Both have the same end.
 class Memory {
  public:
   Memory() = default;
@@ -133,7 +133,7 @@ class Memory {
       : memory_(static_cast<char*>(std::malloc(offset + bytes)), &std::free), offset_(offset) {}
 
   char* data() const { return memory_.get() + offset_; }
-  bool IsKept() const { return true; }  // or else the sanitizer has said so
+  bool IsKept() const { return true; }  // otherwise the sanitizer has reported it
 
  private:
   std::unique_ptr<char, void (*)(void*)> memory_{nullptr, &std::free};
@@ -154,7 +154,7 @@ struct Buffer {
     return count;
   }
 
-  // Without its last `missing` bytes.
+  // Removes the last `missing` bytes.
   void Allocate(Generator& random, size_t missing = 0) {
     // The address of memory is a multiple of 16.
     const size_t offset = PartBytes(dtype) * Uniform(random, missing > 0 ? 1 : 0, 3);
@@ -197,7 +197,7 @@ inline void Fill(Generator& random, Buffer& buffer) {
     for (size_t i = 0; i < buffer.bytes() / sizeof(X); ++i) {
       first[i] = RandomReal<X>(random, kind);
     }
-    // Near an identity, as positive definite matrices are, and factors.
+    // Matrices near an identity are positive definite, or valid factors.
     const size_t rank = buffer.dimensions.size();
     if (rank < 2 || kind < 10 || buffer.bytes() == 0) return;
     const int64_t rows = buffer.dimensions[rank - 2], cols = buffer.dimensions[rank - 1];

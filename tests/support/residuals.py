@@ -1,4 +1,4 @@
-"""The distance of results from what they should be."""
+"""The errors of results."""
 
 import numpy as np
 

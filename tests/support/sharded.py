@@ -24,9 +24,10 @@ KINDS = pytest.mark.parametrize("kind", _KINDS, ids=lambda k: k.name)
 
 
 def with_kinds(names, values):
-  """Each of the values, tuples if there are several names, on either kind of mesh.
+  """Parametrises a test with each value on either kind of mesh. Values are tuples for several
+  names.
 
-  By default they alternate between the two kinds; the rest are `extended`.
+  By default they alternate between the two kinds. The rest are `extended`.
   """
 
   def word(x):
@@ -49,36 +50,36 @@ def make_mesh(shape=(8,), names=("x",), kind=AxisType.Auto, devices=None):
 
 
 def place(operands, mesh, *spec):
-  """The operands, their leading dimensions sharded by `spec`."""
+  """Returns the operands with their leading dimensions sharded by `spec`."""
   return tuple(jax.device_put(x, NamedSharding(mesh, P(*spec))) for x in operands)
 
 
 def collectives(text):
-  """The kinds of collectives in a compiled program."""
+  """Returns the kinds of collectives in a compiled program."""
   return {name for name in COLLECTIVES if name in text}
 
 
 def moves_nothing(text):
-  """The program moves no data between devices."""
+  """Checks that the program moves no data between devices."""
   found = [line for line in text.splitlines() if collectives(line)]
   assert not found, "collectives:\n" + "\n".join(found)
 
 
 def no_collectives(text):
-  """The program moves no data between devices, and it calls this package's handlers."""
+  """Checks that the program moves no data between devices, and calls this package's handlers."""
   moves_nothing(text)
   assert 'custom_call_target="linalg_' in text, f"no call of a handler in\n{text}"
 
 
 def nothing_global(text, *sizes):
-  """No array of the program has a dimension as long as the whole batch."""
+  """Checks that no array of the program has a dimension as long as the whole batch."""
   for size in sizes or (BATCH, SECOND_BATCH):
     found = re.findall(rf".*\w\[(?:\d+,)*{size}(?:,\d+)*\].*", text)
     assert not found, f"the whole batch, {size}, in:\n" + "\n".join(found)
 
 
 def compile_local(function, operands, **options):
-  """The compiled program of `function`, which must work on each shard in place."""
+  """Compiles `function`, and checks that it works on each shard in place."""
   compiled = quick_compile(function, operands, **options)
   text = compiled.as_text()
   no_collectives(text)
@@ -99,7 +100,10 @@ def unsharded(case, operands):
 
 
 def same_bits(actual, expected):
-  """Equal arrays, leaf by leaf, the sign of zero included. Any two NaN are equal."""
+  """Checks that arrays are equal, leaf by leaf, including the sign of zero.
+
+  Any two NaN are equal.
+  """
   for x, y in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
     assert (x.shape, x.dtype) == (y.shape, y.dtype)
     if not x.size:
@@ -119,14 +123,14 @@ def sharded_like(results, mesh, *spec):
 
 
 def close(actual, expected, tolerance=1e-11):
-  """Nearly equal arrays, leaf by leaf: sums may be taken in another order."""
+  """Checks that arrays are nearly equal, leaf by leaf. Sums may be taken in another order."""
   for x, y in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
     scale = np.max(np.abs(y), initial=1)
     np.testing.assert_allclose(x, y, rtol=0, atol=tolerance * scale)
 
 
 def energy(case, batch_dims, *operands):
-  """One number per matrix: weighted squares of the invariant results."""
+  """Returns one number per matrix: weighted squares of the invariant results."""
   results = case.invariant(case.results(*operands))
   total = 0.0
   for x in results:
@@ -141,7 +145,7 @@ def energy(case, batch_dims, *operands):
 
 
 def split(operands):
-  """The floating operands, and a function that puts the integers back among them."""
+  """Returns the floating operands, and a function that puts the integers back among them."""
   floating = [x.dtype.kind in "fc" for x in operands]
 
   def merge(values):

@@ -84,7 +84,7 @@ def python_threads():
 
 
 def large_and_small():
-  """Batches beside one large matrix, which may use the threads of OpenBLAS."""
+  """Batches run at the same time as one large matrix, which may use the threads of OpenBLAS."""
   # The size of `large` is LAPACK's.
   large, small = positive_definite(n=520), positive_definite(MATRICES)
 

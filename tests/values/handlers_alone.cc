@@ -137,7 +137,7 @@ std::string Run(Call& call, XLA_FFI_ExecutionContext* pool) {
   return std::to_string(error->code) + " " + error->message;
 }
 
-// Whether the results are equal; all NaNs are equal, whatever their bits.
+// Whether the results are equal. All NaNs are equal, with any bits.
 template <class X>
 bool SameNumbers(const Buffer& x, const Buffer& y) {
   for (size_t i = 0; i < x.bytes(); i += sizeof(X)) {

@@ -34,7 +34,10 @@ def both(function, operands, products=False):
 
 
 def assert_near(ours, theirs, operands):
-  """Same NaN, and only rounding differences; condition numbers below 100 magnify them."""
+  """Checks that NaN agree and that only rounding differs.
+
+  Condition numbers below 100 magnify rounding.
+  """
   for x, y in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
     assert (x.shape, x.dtype) == (y.shape, y.dtype)
     x, y = np.asarray(x), np.asarray(y)
@@ -46,7 +49,7 @@ def assert_near(ours, theirs, operands):
     np.testing.assert_allclose(x, y, rtol=0, atol=3e3 * eps * scale)
 
 
-# JAX computes these from products, or still by LAPACK.
+# JAX computes these from products, or still calls LAPACK for them.
 WITHOUT_HANDLERS = {"hessenberg", "hessenberg_h", "eigvalsh_tridiagonal", "matmul"}
 
 
@@ -99,7 +102,7 @@ def test_results(case, dtype, n, rng):
 
 @pytest.mark.cpu
 def test_every_route_is_taken(rng):
-  """No case above passes because its handler was not called."""
+  """A case above cannot pass because its handler was not called."""
   found = set()
   for case in [*STOCK, of_jax(cases.named("matmul"))]:
     operands = case.operands(rng, (2,), 4, 4, np.dtype(np.float32))
@@ -118,7 +121,7 @@ def test_every_route_is_taken(rng):
 @pytest.mark.parametrize(
     "products", [pytest.param(False, marks=pytest.mark.extended), True], ids=["plain", "products"])
 def test_gradients(case, products, rng):
-  """JAX's rules call the same primitives; this takes them under vmap of reverse mode."""
+  """JAX's rules call the same primitives. This test runs them under vmap of reverse mode."""
   operands = case.operands(rng, (3,), 4, 4, np.dtype(np.float64))
   floating = [i for i, x in enumerate(operands) if x.dtype.kind in "fc"]
   gradient = jax.vmap(jax.grad(lambda *x: energy(case, 0, *x), tuple(floating)))
@@ -171,7 +174,7 @@ TRIANGULAR = [
 
 @pytest.mark.parametrize("dtype", [np.float32, np.complex128])
 def test_all_triangular_systems(dtype, rng):
-  """Every attribute of the primitive that all derivatives go through."""
+  """The test covers every attribute of the primitive that all derivatives go through."""
   a = matrices.well_conditioned(rng, (3,), 5, dtype)
   b = matrices.general(rng, (3,), 5, 5, dtype)
   solve = lambda a, b: [lax_linalg.triangular_solve(a, b, **options) for options in TRIANGULAR]
@@ -184,7 +187,7 @@ def test_all_triangular_systems(dtype, rng):
 
 @pytest.mark.parametrize("rows, steps", [(1, 1), (6, 6), (16, 9), (17, 17), (3, 0)])
 def test_permutations_from_pivots(rows, steps, rng):
-  """Exchanges are in the order of the steps, also where a pivot is above its own step."""
+  """Row exchanges follow the order of the steps, even if a pivot is above its own step."""
   pivots = rng.integers(0, rows, (37, steps)).astype(np.int32)
   expected = np.tile(np.arange(rows, dtype=np.int32), (37, 1))
   for permutation, swaps in zip(expected, pivots, strict=True):
@@ -324,8 +327,10 @@ CONTRACTED = {"AB": (2, 1), "AᵀB": (1, 1), "ABᵀ": (2, 2), "AᵀBᵀ": (1, 2)
 @pytest.mark.parametrize("kind", CONTRACTED)
 @pytest.mark.parametrize("dtype", [np.float32, np.complex128])
 def test_products(kind, dtype, rng):
-  """Products of batches with either operand transposed; XLA computes the product of two
-  transposes."""
+  """Either operand of a product of batches may be transposed.
+
+  XLA computes the product of two transposes.
+  """
   of_a, of_b = CONTRACTED[kind]
   a = matrices.general(rng, (7,), *((4, 6) if of_a == 2 else (6, 4)), dtype)
   b = matrices.general(rng, (7,), *((6, 5) if of_b == 1 else (5, 6)), dtype)
@@ -467,7 +472,7 @@ def counts(dtype=np.int32, shape=(4, 4)):
 
 
 def cut(mask, x, fill=0.0):
-  """Masks by operations of the program itself, because jax.numpy's functions are calls in it."""
+  """Makes masks by the program's own operations, because jax.numpy's functions are calls in it."""
   mask = jax.lax.broadcast_in_dim(mask, x.shape, range(x.ndim - mask.ndim, x.ndim))
   return jax.lax.select(mask, x, jax.lax.full_like(x, fill))
 
@@ -529,7 +534,7 @@ def test_parts_of_other_factors(rng):
 
 
 def test_choices_among_others(rng):
-  """Selections among one, two or three arrays and keys, in programs without linear algebra."""
+  """Programs without linear algebra select among one, two or three arrays and keys."""
   x, which = rng.standard_normal(6), np.arange(6) % 3
   key = jax.vmap(jax.random.key)(np.arange(6))
   for function in (

@@ -215,7 +215,7 @@ def test_corners(dtype, rng):
 
 
 def test_broadcast(rng):
-  """One matrix for a batch of right-hand sides, and a batch of matrices for one vector."""
+  """One matrix serves a batch of right-hand sides, and a batch of matrices takes one vector."""
   ab = matrices.general(rng, (3,), 3, 5, np.float64)
   ab[:, 1] += 9
   b = matrices.general(rng, (3,), 5, 1, np.float64)

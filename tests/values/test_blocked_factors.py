@@ -1,6 +1,6 @@
 """Factors and solutions of matrices that are too large for one per lane.
 
-The sizes are on both sides of each cut-off and of the edges of tiles.
+The sizes are on both sides of each crossover and of the edges of tiles.
 """
 
 import jax
@@ -16,7 +16,7 @@ from linalg._factorizations.cholesky import cholesky_full_jvp_p, cholesky_full_v
 from residuals import assert_near, assert_orthonormal, in_double
 from sharded import same_bits
 
-# About the cut-offs to tiles; where rows, registers and panels of a tile end.
+# Orders around the crossovers to tiles, and where rows, registers and panels of a tile end.
 EDGES = (
     *cut_offs.about("kLaneCholesky"), 48, 49, 57, 61, 67, 72, 96, 97, 130)
 # Several blocks of 128 rows or columns, and a partial one.
@@ -68,8 +68,11 @@ def test_cholesky_of_a_leading_block(dtype, n, rng):
     (67, [0, 5, 7, 8, 31, 63, 64, 66]), (BLOCKS + 1, [0, 130, BLOCKS])],
     ids=["few tiles", "many tiles"])
 def test_info_of_cholesky(dtype, n, places, poison, rng):
-  """The first pivot that is not positive: in the first row, inside a tile, at its ends, the last;
-  and the neighbours in the batch keep their bits."""
+  """The first pivot that is not positive may be in any row.
+
+  It is in the first row, inside a tile, at its ends, or in the last row. The neighbours in the
+  batch keep their bits.
+  """
   a = matrices.positive_definite(rng, (len(places) + 1,), n, dtype)
   clean = np.asarray(linalg.cholesky(a[-1]))
   for matrix, place in zip(a, places, strict=False):
@@ -124,7 +127,7 @@ def test_lu(dtype, shape, rng):
 
 @pytest.mark.parametrize("n", [33, 64, 67])
 def test_ties_go_to_the_first_row(dtype, n, rng):
-  """A matrix of ones and minus ones, whose pivots LAPACK's rule alone decides."""
+  """The matrix has ones and minus ones, so that only LAPACK's rule decides its pivots."""
   a = np.sign(rng.standard_normal((n, n))).astype(dtype)
   a[5:9] = a[4] * np.array([1, -1, 1, -1])[:, None].astype(dtype)  # and a singular one
   packed, pivots, _, info = map(np.asarray, linalg.lu_ex(a))
@@ -145,7 +148,7 @@ def test_ties_go_to_the_first_row(dtype, n, rng):
 def test_solve(dtype, n, cols, rng):
   a = matrices.well_conditioned(rng, (2,), n, dtype)
   b = matrices.general(rng, (2,), n, cols, dtype)
-  # One matrix for the whole batch too, in one call and as a factor of it.
+  # One matrix also serves the whole batch, in one call and as a factor of it.
   shared = jax.vmap(linalg.solve, in_axes=(None, 0))
   for left, function in ((a, linalg.solve), (a[0], linalg.solve), (a[0], shared)):
     x = in_double(function(left, b))
@@ -155,7 +158,7 @@ def test_solve(dtype, n, cols, rng):
 
 @pytest.mark.parametrize("n", [20, 40, BLOCKS + 1])
 def test_one_matrix_of_subnormal_numbers(n):
-  """XLA would take these as zeros. The matrix is factored once for the whole batch."""
+  """XLA would treat these numbers as zeros. The matrix is factored once for the whole batch."""
   tiny = np.float32(2.0**-140)
   solve = jax.vmap(linalg.solve, in_axes=(None, 0))
   x = solve(tiny * np.eye(n, dtype=np.float32), np.full((3, n, 2), tiny))
@@ -245,7 +248,7 @@ def test_empty_matrices(dtype, shape):
   q, r = linalg.qr(np.zeros((2, m, 3 * n), dtype), "complete")
   np.testing.assert_array_equal(q, np.tile(np.eye(m), (2, 1, 1)))
   assert r.shape == (2, m, 3 * n)
-  # No right-hand sides.
+  # There are no right-hand sides.
   eye = np.eye(70, dtype=dtype)
   nothing = np.zeros((70, 0), dtype)
   for x in (linalg.solve(eye, nothing), linalg.triangular_solve(eye, nothing, left_side=True)):
@@ -254,7 +257,7 @@ def test_empty_matrices(dtype, shape):
 
 @pytest.mark.parametrize("n", [40, 67])
 def test_tiny_pivots_of_full_matrices(dtype, n, rng):
-  """Subnormal ones: the factors are right to the spacing of subnormal numbers."""
+  """For subnormal entries, the factors are right to the spacing of subnormal numbers."""
   spacing = float(np.finfo(dtype).smallest_subnormal)
   a = (np.round(1000 * rng.standard_normal((n, n))) * spacing).astype(dtype)
   packed, _, permutation, info = map(np.asarray, linalg.lu_ex(a))
@@ -265,7 +268,7 @@ def test_tiny_pivots_of_full_matrices(dtype, n, rng):
 
 
 def test_tiny_and_large_pivots(rng):
-  """Whose reciprocals are out of range."""
+  """The reciprocals of these pivots are out of range."""
   n = 40
   for dtype in (np.float32, np.float64, np.complex64, np.complex128):
     finfo = np.finfo(dtype)
@@ -274,14 +277,14 @@ def test_tiny_and_large_pivots(rng):
       a = (size * np.diag(rng.integers(1, 4, n))).astype(dtype)
       right = np.asarray(b * dtype(finfo.tiny if size < 1 else 1), dtype)
       x = np.asarray(linalg.solve(a, right))
-      # Part by part: complex division overflows on the way.
+      # Real and imaginary parts are divided apart, because complex division overflows.
       for part in (np.real, np.imag):
         np.testing.assert_allclose(
             part(x), part(right) / np.real(a.diagonal())[:, None], rtol=64 * float(finfo.eps),
             atol=4 * float(finfo.smallest_subnormal))
 
 
-# About the cut-offs to and from tiles; where panels and blocks of reflectors end.
+# Orders around the crossovers to and from tiles, and where panels and blocks of reflectors end.
 QR_SHAPES = (
     *((n, n) for n in (*cut_offs.about("kLaneQr"), 79, 81, 97, 130, BLOCKS + 1)),
     pytest.param((BLOCKS, BLOCKS), marks=extended), (BLOCKS + 1, 40), (129, 65),
@@ -403,7 +406,7 @@ OPERATIONS = [
 
 
 def _operation(a, options):
-  """op(A) in double precision, of the triangle that is read."""
+  """Returns op(A) in double precision, from the triangle that is read."""
   x = (np.tril if options["lower"] else np.triu)(in_double(a))
   if options.get("unit_diagonal"):
     x[..., range(a.shape[-1]), range(a.shape[-1])] = 1
@@ -411,7 +414,8 @@ def _operation(a, options):
   return x.conj() if options.get("conjugate_a") else x
 
 
-# About the cut-offs to and from tiles, and where tiles end: orders and right-hand sides.
+# Orders and numbers of right-hand sides around the crossovers to and from tiles, and where tiles
+# end.
 @pytest.mark.parametrize("size", [
     (3, 1000), (4, 1000), pytest.param((5, 4096), marks=extended), (5, 4097), (8, 128), (8, 129),
     (32, 8), (32, 9), (33, 1), (33, 2), (67, 70), (256, 3), (257, 3),
@@ -424,7 +428,7 @@ def test_triangular_solve(dtype, size, left_side, lower, rng):
   unread = ~(np.tril if lower else np.triu)(np.ones((n, n), bool))
   b = matrices.general(rng, (2,), *((n, sides) if left_side else (sides, n)), dtype)
   spoilt = np.where(unread, np.array(np.nan, dtype), a)
-  # Divided, because a random unit triangle would be very ill-conditioned.
+  # The triangle is divided, because a random unit triangle would be very ill-conditioned.
   unit = a / np.array(n, dtype)
   spoilt_unit = spoilt / np.array(n, dtype)
   spoilt_unit[:, range(n), range(n)] = np.nan
@@ -432,7 +436,7 @@ def test_triangular_solve(dtype, size, left_side, lower, rng):
       linalg.triangular_solve(unit if operation.get("unit_diagonal") else a, b,
                               left_side=left_side, lower=lower, **operation)
       for operation in OPERATIONS])
-  # One matrix for the whole batch too.
+  # One matrix also serves the whole batch.
   for one in (slice(None), 0):
     for operation, x in zip(OPERATIONS, solve(spoilt[one], spoilt_unit[one], b), strict=True):
       given = unit[one] if operation.get("unit_diagonal") else a[one]
@@ -495,7 +499,7 @@ def test_pivots_of_triangles(dtype, n, left_side, rng):
           atol=4 * float(finfo.smallest_subnormal))
 
 
-# Functions that use lanes or LAPACK at these orders.
+# The functions that use lanes or LAPACK at these orders.
 NOT_IN_TILES = {
     "cholesky_update", "eig", "eigh_generalized", "eigvals", "hessenberg",
     "lu_pivots_to_permutation", "matmul", "schur", "tridiagonal_solve"}
@@ -530,7 +534,7 @@ def _names():
 @pytest.mark.parametrize("n", [pytest.param(75, marks=extended), 100])
 @pytest.mark.parametrize("name", list(_names()))
 def test_same_bits_in_any_batch(dtype, name, n, rng):
-  """Catches a workspace that remembers the matrix before."""
+  """Catches a workspace that keeps data of the previous matrix."""
   if name in CASES:
     function = CASES[name].results
     operands = CASES[name].operands(rng, (40,), *SHAPES.get(name, lambda n: (n, n))(n), dtype)

@@ -50,7 +50,7 @@ def test_eigh(dtype, n, rng):
 @extended
 @pytest.mark.parametrize("n", [512, 700])
 def test_large_eigh(dtype, n, rng):
-  """Sizes whose passes are split into pieces."""
+  """The passes of these sizes are split into pieces."""
   _check_both(matrices.hermitian(rng, (), n, dtype))
 
 
@@ -105,7 +105,7 @@ def test_spectra(dtype, name, rng):
 
 @pytest.mark.parametrize("n", [113, 128])
 def test_eigh_of_tridiagonal_matrices(dtype, n, rng):
-  """Matrices with nothing to reflect, and halves that couple weakly or with either sign."""
+  """Matrices have nothing to reflect, or halves that couple weakly or with either sign."""
   i = np.arange(n)
   eps = np.finfo(dtype).eps
   wilkinson = abs(i - n // 2) / n
@@ -120,8 +120,7 @@ def test_eigh_of_tridiagonal_matrices(dtype, n, rng):
 
 @pytest.mark.parametrize("n", [113, 128])
 def test_eigh_of_diagonal_matrices(dtype, n, rng):
-  """The eigenvalues are the diagonal's elements whatever their sizes; the vectors are identity
-  columns."""
+  """The eigenvalues are the diagonal's elements at any scale. The vectors are identity columns."""
   tiny = float(np.finfo(dtype).smallest_subnormal)
   for diagonal in (np.zeros(n), np.ones(n), rng.permutation(n) - 50.0,
                    np.where(np.arange(n) % 2, 1, -1) * np.geomspace(1e-30, 1, n),
@@ -206,8 +205,7 @@ SVD_SHAPES = [
 
 
 def _check_svd(a, full=False, limit=1):
-  """Checks the residual, orthogonality, order, and the singular values alone: to `limit` times n
-  eps."""
+  """Checks residual, orthogonality, order, and values without vectors, to `limit` times n eps."""
   m, n = a.shape
   k, unit = min(m, n), limit * max(m, n) * float(np.finfo(a.dtype).eps)
   u, s, vh = (in_double(x) for x in linalg.svd(a, full))
@@ -258,7 +256,7 @@ def test_the_largest_svd(rng):
     *(pytest.param(name, marks=extended)
       for name in ("equal", "two", "one_cluster", "one_large", "geometric"))])
 def test_svd_of_spectra(dtype, name, rng):
-  """Singular values that deflate in various ways; some are zero."""
+  """Returns singular values that deflate in various ways. Some are zero."""
   n = 117
   if name == "graded":
     values = np.geomspace(1e-12, 1e12, n)
@@ -275,8 +273,10 @@ def _kahan(n):
 
 @pytest.mark.parametrize("n", [113, pytest.param(128, marks=extended)])
 def test_svd_of_bidiagonal_matrices(dtype, n, rng):
-  """Matrices with nothing to reflect, with zeros, or of low rank. Halves couple weakly, with either
-  sign, or not at all."""
+  """Some matrices have nothing to reflect, have zeros, or are of low rank.
+
+  In others, the halves couple weakly, with either sign, or not at all.
+  """
   i = np.arange(n)
   eps = np.finfo(dtype).eps
   ones = np.ones(n - 1)
@@ -304,8 +304,10 @@ def test_no_negative_singular_value(dtype, tiny):
 
 
 def test_svd_of_diagonal_matrices(dtype, rng):
-  """The singular values are the diagonal's moduli whatever their sizes; the vectors are identity
-  columns."""
+  """The singular values are the diagonal's moduli at any scale.
+
+  The vectors are identity columns.
+  """
   n = 113
   tiny = float(np.finfo(dtype).smallest_subnormal)
   for diagonal in (np.zeros(n), np.ones(n), rng.permutation(n) - 50.0,

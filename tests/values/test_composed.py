@@ -1,7 +1,7 @@
 """Functions composed in Python: results, transforms, sharding and derivatives of each.
 
-The handlers they use have their own suites. So each mode is tried once, by default with one size
-and one layout.
+Their handlers have their own suites. So each mode is tested once, by default with one size and one
+layout.
 """
 
 import itertools
@@ -57,8 +57,7 @@ def _nearly(actual, expected, operands):
 @CASES
 @pytest.mark.parametrize("n", [3, *(pytest.param(n, marks=extended) for n in (1, 17))])
 def test_results(case, dtype, n, rng):
-  """Scaled errors of square and, where it makes sense, rectangular matrices, single and in
-  batches."""
+  """Scaled errors are small for square and rectangular matrices, single and in batches."""
   shapes = [
       (batch, m) for batch in ((), (2, 2))
       for m in ({n, n + 2, max(n - 1, 1)} if case.rectangular else {n})]
@@ -71,7 +70,7 @@ def test_results(case, dtype, n, rng):
 @extended
 @CASES
 def test_no_elements(case, dtype, rng):
-  """Empty batches, and empty matrices where they have a result."""
+  """Empty batches work, and so do empty matrices that have a result."""
   operands = case.operands(rng, (0, 2), 3, 3, dtype)
   for x in case.results(*operands):
     assert x.shape[:2] == (0, 2)
@@ -135,7 +134,7 @@ def test_sharded(case, layout, kind, dtype, rng):
 @KINDS
 @CASES
 def test_vmap(case, kind, rng):
-  """Catches a dimension counted from the front, under vmap over its own sharded dimension."""
+  """Catches a dimension that is counted from the front, under vmap over a sharded dimension."""
   mesh = make_mesh(kind=kind)
   operands = case.operands(rng, (BATCH, 2), N, N, np.dtype(np.float64))
   last = tuple(x.ndim - 2 for x in operands)
@@ -152,7 +151,7 @@ def test_vmap(case, kind, rng):
 @extended
 @CASES
 def test_eager(case, rng):
-  """Operation by operation, on an Explicit mesh."""
+  """Functions work outside `jit` too, operation by operation, on an Explicit mesh."""
   mesh = make_mesh(kind=AxisType.Explicit)
   operands = case.operands(rng, (BATCH,), N, N, np.dtype(np.float64))
   sharded = place(operands, mesh, "x")
@@ -197,7 +196,7 @@ def test_export(case, rng):
 @cases.each_double
 @DIFFERENTIABLE
 def test_derivatives(case, dtype, rng):
-  """Every mode to second order, compared with finite differences."""
+  """Derivatives in every mode agree with finite differences to second order."""
   derivatives.check(
       lambda *x: case.invariant(case.results(*x)),
       case.operands(rng, (), 3, 3, np.dtype(dtype)), rng, tolerance=1e-7)
@@ -210,7 +209,7 @@ def test_derivatives(case, dtype, rng):
     ids=lambda x: x.__name__ if isinstance(x, type) else x.name)
 @DIFFERENTIABLE
 def test_sharded_derivatives(case, kind, dtype, rng):
-  """jvp, linearize and vjp of a sharded batch: catches a rule that makes XLA gather."""
+  """Catches a rule that makes XLA gather, in jvp, linearize and vjp of a sharded batch."""
   mesh = make_mesh(kind=kind)
   dtype = np.dtype(dtype)
   operands = case.operands(rng, (BATCH,), 4, 4, dtype)

@@ -25,7 +25,7 @@ def _errors(values, exact):
 @cases.each_dtype(np.float32, np.complex64)
 @pytest.mark.parametrize("n", [16, 32, 48, 64, 96, 128])
 def test_no_worse_than_stock(n, dtype, rng):
-  """Catches rounding errors that accumulate in QL's sweeps; the mean is over matrices."""
+  """Catches rounding errors that accumulate in QL's sweeps. The mean is over matrices."""
   a = hermitian(rng, (200,), n, dtype)
   exact = np.linalg.eigvalsh(checks.wide(a))
   stock = _errors(jnp.linalg.eigh(a)[0], exact)

@@ -90,7 +90,7 @@ def _operands(name, attributes, batch, shape, dtype, rng):
 
 
 def _both(name, attributes, operands):
-  """Results of the fallback and of the handler, compiled."""
+  """Returns the results of the fallback and of the handler, compiled."""
   operation = OPERATIONS[name]
   attributes = operation.attributes | attributes
   if name == "lu_pivots_to_permutation_p":

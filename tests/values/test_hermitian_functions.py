@@ -80,7 +80,10 @@ def test_indefinite_by_rounding(p, rng):
 
 
 def test_derivatives_of_a_clamped_matrix(rng):
-  """Exact to second order where no eigenvalue is at the bound, including eigenvalues below it."""
+  """Derivatives are exact to second order where no eigenvalue is at the bound.
+
+  Eigenvalues may be below it.
+  """
   a = matrices.with_eigenvalues(rng, np.array([-0.3, -0.1, 1.0, 2]), np.float64)
   derivatives.check(
       lambda a: (linalg.inverse_pth_root(a, 3, ridge_epsilon=0.1, epsilon=0.2),), (a,), rng,

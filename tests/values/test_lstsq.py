@@ -22,7 +22,7 @@ def _of_rank(rng, rank, m, n, dtype):
 
 @pytest.mark.parametrize("system", SYSTEMS, ids=str)
 def test_against_numpy(system, dtype, rng):
-  """Batches of tall, wide and rank-deficient systems, against NumPy one by one."""
+  """Batches of tall, wide and rank-deficient systems agree with NumPy one by one."""
   m, n, rank = system
   a = np.stack([_of_rank(rng, rank, m, n, dtype) for _ in range(3)])
   b = matrices.general(rng, (3,), m, 2, dtype)
@@ -51,7 +51,7 @@ def test_against_numpy(system, dtype, rng):
 @pytest.mark.one_dtype
 @pytest.mark.parametrize("low", [jnp.float16, jnp.bfloat16], ids=["float16", "bfloat16"])
 def test_default_cut_off_of_half_precision(low, rng):
-  """It is NumPy's in float32: max(m, n) eps, and ten times that for `pinv`."""
+  """The default tolerance is NumPy's in float32: max(m, n) eps, and ten times that for `pinv`."""
   for n in (5, 65):
     spectrum = np.geomspace(1, 0.01, n)
     a = jnp.asarray(matrices.with_singular_values(rng, spectrum, n, n, np.dtype(np.float64)), low)
@@ -73,7 +73,10 @@ def test_default_cut_off_of_half_precision(low, rng):
 @cases.each_double
 @pytest.mark.parametrize("system", SYSTEMS, ids=str)
 def test_derivatives_at_constant_rank(system, dtype, rng):
-  """To second order. The matrices are products, so that their rank stays."""
+  """Derivatives are right to second order.
+
+  The matrices are products, so that their rank stays constant.
+  """
   m, n, rank = system
   left = matrices.general(rng, (), m, rank, dtype)
   right = matrices.general(rng, (), rank, n, dtype)
@@ -96,7 +99,10 @@ def test_derivatives_at_equal_singular_values(shape, rng):
 
 
 def test_batches_of_vectors(rng):
-  """For A (..., m, n), a b (..., m) is a batch of vectors. Batches of matrices broadcast."""
+  """A `b` of shape (..., m) is a batch of vectors for A (..., m, n).
+
+  Batches of matrices broadcast.
+  """
   a, b = rng.standard_normal((7, 5, 3)), rng.standard_normal((7, 5))
   x, residuals, ranks, s = linalg.lstsq(a, b)
   assert [y.shape for y in (x, residuals, ranks, s)] == [(7, 3), (7, 1), (7,), (7, 3)]
@@ -117,7 +123,10 @@ def test_numpy_residuals(rng):
 
 
 def test_one_matrix_that_is_not_finite(rng):
-  """Only that system has NaN. The SVD of stock JAX and of LAPACK may never return."""
+  """Only the system with NaN has NaN results.
+
+  The SVD of stock JAX and of LAPACK may never return.
+  """
   a, b = rng.standard_normal((4, 5, 3)), rng.standard_normal((4, 5, 2))
   clean = linalg.lstsq(a, b)[0], linalg.pinv(a)
   a[2, 1, 1] = np.inf

@@ -45,8 +45,7 @@ def _is_a_call(function, *operands):
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_values(operation, dtype, rng):
-  """Compared with NumPy's relative to |A| |B|, in all sizes and layouts, with one shared operand or
-  none."""
+  """Products agree with NumPy's relative to |A| |B|. Sizes, layouts and shared operands vary."""
   several = [_operands(rng, BATCHES[sum(sizes) % 3], *sizes, dtype) for sizes in SIZES]
   multiply, transpose_a, transpose_b = OPERATIONS[operation]
   found = jax.jit(lambda several: [multiply(a, b) for a, b in several])(
@@ -62,7 +61,7 @@ def test_values(operation, dtype, rng):
 @pytest.mark.parametrize("conjugate", [(True, False), (False, True), (True, True)], ids=str)
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_conjugates(operation, conjugate, rng):
-  """Either operand is conjugated, in every layout; real operands do not change."""
+  """Either operand may be conjugated, in every layout. Real operands do not change."""
   for dtype in (np.complex64, np.complex128, np.float32):
     a, b = _operands(rng, ((9,), (9,)), 5, 6, 7, dtype)
     multiply, transpose_a, transpose_b = OPERATIONS[operation]
@@ -76,8 +75,7 @@ def test_conjugates(operation, conjugate, rng):
 @pytest.mark.parametrize(
     "turns", [{}, {"adjoint_a": True}, {"adjoint_b": True}, {"transpose_a": True}], ids=str)
 def test_products_of_rules(turns, rng):
-  """Values and second derivatives of the products in derivative rules, within and beyond the
-  handlers' sizes."""
+  """Products in derivative rules have right values and second derivatives, at all sizes."""
   for dtype, n in ((np.float64, 4), (np.complex128, 4), (np.complex128, 65)):
     a, b = (matrices.general(rng, (2,), n, n, dtype) for _ in range(2))
     left = np.swapaxes(a, -1, -2) if "adjoint_a" in turns or "transpose_a" in turns else a
@@ -125,7 +123,7 @@ def test_other_operands(rng, standard_promotion):
 
 @pytest.mark.parametrize("batches", BATCHES, ids=str)
 def test_derivatives(batches, rng):
-  """Both modes to second order, including a shared operand."""
+  """Derivatives are right in both modes to second order, including a shared operand."""
   for dtype in (np.float64, np.complex128):
     a, b = _operands(rng, batches, 4, 3, 2, dtype)
     # The stencil adds a dimension to each operand.

@@ -29,7 +29,7 @@ def test_funm_hermitian(dtype, rng):
 
 
 def test_funm_hermitian_complex_function(rng):
-  """A complex function of a real matrix, exp(iA)."""
+  """exp(iA) is a complex function of a real matrix."""
   a = matrices.hermitian(rng, (3,), 5, np.float64)
   u = linalg.funm_hermitian(a, lambda w: jax.lax.complex(jnp.cos(w), jnp.sin(w)))
   np.testing.assert_allclose(u, linalg.expm(1j * a), atol=1e-13)
@@ -46,7 +46,7 @@ def test_inverse_pth_root_with_ridge(rng):
 @cases.each_double
 @pytest.mark.parametrize("shape", [(3, 3), (5, 3), (3, 5)], ids=str)
 def test_polar_at_equal_singular_values(shape, dtype, rng):
-  """The polar factors on both sides, and their derivatives."""
+  """The polar factors on both sides are right, and so are their derivatives."""
   sides = ("right", "left")
   function = lambda a: [linalg.polar(a, side) for side in sides]
   a = matrices.with_singular_values(rng, np.array([2.0, 2, 1]), *shape, dtype)
@@ -75,7 +75,7 @@ def test_expm(dtype, rng):
 
 
 def _exponential_and_derivative(a, e):
-  """Both to 100 digits, from the exponential of [[A, E], [0, A]]."""
+  """Returns both to 100 digits, from the exponential of [[A, E], [0, A]]."""
   n = len(a)
   with mpmath.workdps(100):
     result = mpmath.expm(mpmath.matrix(np.block([[a, e], [np.zeros_like(a), a]])), method="taylor")
@@ -130,7 +130,7 @@ def test_expm_out_of_range():
 
 @cases.each_double
 def test_sqrtm(dtype, rng):
-  """General matrices, negative eigenvalues, and the derivative at a multiple of the identity."""
+  """Cases are general matrices, negative eigenvalues, and a derivative at a multiple of I."""
   a = matrices.general(rng, (3,), 5, 5, dtype)
   root = np.asarray(quick_jit(linalg.sqrtm)(a))
   np.testing.assert_allclose(root @ root, a, atol=1e-12)
@@ -144,7 +144,10 @@ def test_sqrtm(dtype, rng):
 
 @cases.each_double
 def test_cholesky_update_and_downdate(dtype, rng):
-  """Updates and downdates, also of ill-conditioned factors. `info` says where one fails."""
+  """Updates and downdates are right, also of ill-conditioned factors.
+
+  `info` says where one fails.
+  """
 
   @quick_jit
   def update_and_back(factor, w, inside):
@@ -187,7 +190,7 @@ def test_derivative_of_an_ill_conditioned_cholesky_update(downdate, dtype, rng):
 @pytest.mark.all_dtypes
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64, np.complex128])
 def test_derivative_of_a_cholesky_update_by_a_large_vector(dtype, rng):
-  """Derivatives keep all digits, whatever multiple of |R| |w| is.
+  """Derivatives keep all digits for any ratio of |R| and |w|.
 
   For n = 1, R' is h = |(r, w)|, with dh / dr = r / h and dh / dw = w / h.
   """
@@ -266,7 +269,7 @@ def test_solve_reads_one_triangle(lower, dtype, rng):
 
 
 def test_block_diag():
-  """Batches broadcast, vectors are rows, and no operand gives an empty row."""
+  """Batches broadcast. Vectors are rows. A call without operands gives an empty row."""
   a, b = np.ones((3, 1, 2, 2)), np.full((4, 1, 3), 2.0)
   result = linalg.block_diag(a, b, np.arange(2.0))
   assert result.shape == (3, 4, 4, 7)
@@ -276,7 +279,7 @@ def test_block_diag():
 
 
 def test_third_derivative_of_funm_hermitian():
-  """It is an error, not the 0 of an operand that is taken for constant."""
+  """The derivative is an error, not 0 as for a constant operand."""
   third = jax.grad(jax.grad(jax.grad(
       lambda x: linalg.funm_hermitian(x * jnp.eye(2), lambda w: w**5)[0, 0])))
   with pytest.raises(NotImplementedError, match="third"):
@@ -347,7 +350,7 @@ def test_a_function_that_knows_its_dtype(dtype):
 
 @cases.each_double
 def test_ormqr(dtype, rng):
-  """Both sides, few or no reflectors, broadcasting, and the kernels for lanes and for tiles.
+  """Cases are both sides, few or no reflectors, broadcasting, and kernels for lanes and tiles.
 
   The upper triangle with the diagonal is not read.
   """
@@ -372,7 +375,7 @@ def test_ormqr(dtype, rng):
 
 @cases.each_double
 def test_determinants_of_factors(dtype, rng):
-  """Factors of this package, of either triangle, and of SciPy, with derivatives.
+  """Factors come from this package, in either triangle, or from SciPy. Derivatives are right too.
 
   The batch has a determinant that is out of range, and a matrix without a Cholesky factor.
   """
@@ -401,7 +404,7 @@ def test_determinants_of_factors(dtype, rng):
 
 
 def test_determinants_of_degenerate_factors(rng):
-  """Phases, their derivatives, signs of row exchanges, zeros, NaN, and an unbatched operand."""
+  """Cases are phases and their derivatives, signs of row exchanges, zeros, NaN, and no batch."""
   a = matrices.general(rng, (6,), 4, 4, np.complex128)
   a[1, :, 2] = 0
   a[2, 0, 0] = np.nan

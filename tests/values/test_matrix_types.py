@@ -1,7 +1,7 @@
 """LAPACK's test matrices, at LAPACK's thresholds, for every operation that takes them.
 
-They find what random matrices do not: zero columns, spectra over the whole range of the precision,
-clusters, and norms beside overflow and underflow.
+They have zero columns, spectra over the whole range of the precision, clusters, and norms near
+overflow and underflow. Random matrices have none of these.
 """
 
 import dataclasses
@@ -21,8 +21,8 @@ from linalg._catalogue import checks
 from sharded import same_bits
 
 SIZES = (0, 1, 2, 3, 5, 10, 20, 50)
-# Orders about the cut-offs and powers of two, and some that no tile divides. Large orders take only
-# the types that show what tiles do to a spectrum.
+# Orders around the crossovers and powers of two, and some that no tile divides. Large orders take
+# only the types that show what tiles do to a spectrum.
 ORDERS = sorted({
     *range(11), *(n for power in (16, 32, 64, 128, 256) for n in (power - 1, power, power + 1)),
     *cut_offs.all_orders(), 130, 512, 520})
@@ -68,12 +68,12 @@ DETERMINANTS = ("det", "slogdet")
 # The types that each operation takes, and its operands for matrices of those types.
 EVERY = {name: (KINDS[case.kind_of_matrix], case.of_matrix) for name, case in CASES.items()}
 OPERANDS = {name: x for name, x in EVERY.items() if name not in DETERMINANTS}
-# None, one register or less, remainders of it, and more than 16 bits count.
+# Batches of no matrix, of one register or less, of remainders, and of more than 16 bits count.
 BATCHES = (0, 1, 2, 3, 7, 1000, 65535, 65536, 70000)
 
 
 def _check(case, several):
-  """Types and operands of each shape. One program takes all, because compilation is slow."""
+  """Checks the types and operands of each shape in one program, because compilation is slow."""
   found = jax.jit(
       lambda several: [case.results(*operands) for operands in several])(
           [operands for _, operands in several.values()])
@@ -108,7 +108,7 @@ def test_residuals(name, dtype):
 @selection.all_dtypes
 @pytest.mark.parametrize("name", OPERANDS)
 def test_residuals_about_cut_offs(name, dtype, record_property):
-  """Records its residuals, and stock's where that calls LAPACK, for tools/ratios.py."""
+  """Records our residuals, and stock's if stock calls LAPACK, for tools/ratios.py."""
   case, (make, operands) = CASES[name], OPERANDS[name]
   ours, stock = {}, {}
   for n in ORDERS:
@@ -155,9 +155,9 @@ def test_bits_in_batches(name, dtype, rng):
 def test_residuals_of_named_matrices(name, dtype):
   make, operands = OPERANDS[name]
   case = CASES[name]
-  # The ratio of general eigenvectors is the one that knows no n, and LAPACK's tests end at 20:
-  # beyond, the limit grows with n. At 130, where they are LAPACK's, Frank's matrix has 146 in
-  # complex128.
+  # The ratio of general eigenvectors is the only one that does not contain n. LAPACK's tests end at
+  # n = 20, so the limit grows with n from there. LAPACK itself has 146 for Frank's matrix of order
+  # 130 in complex128.
   vectors = name in ("eig", "eig_left")
   for n in (5, 20, 50) if vectors else (5, 20, 50, 130):
     hermitian, others = matrices.named_types(n, dtype)
@@ -170,8 +170,10 @@ def test_residuals_of_named_matrices(name, dtype):
 @selection.all_dtypes
 @pytest.mark.parametrize("n", [20, 50, 64])
 def test_eigenvectors_of_wilkinsons_matrix(n, dtype, record_property):
-  """Residuals like LAPACK's, of multiples of one matrix: of one of them, either may be twice the
-  other, as roundings fall."""
+  """Residuals are like LAPACK's over multiples of one matrix.
+
+  For a single multiple, either may be twice the other by chance of rounding.
+  """
   case, multiples = CASES["eig"], np.random.default_rng(1).uniform(1, 2, (40, 1, 1))
   a = (multiples * matrices.named_types(n, dtype)[0]["wilkinson"]).astype(dtype)
   ours = list(_ratios(case, range(len(a)), [a], linalg.eig(a)).values())
@@ -208,7 +210,7 @@ def test_zero_columns_are_singular(dtype, n):
 
 @pytest.mark.parametrize("n", SIZES[1:])
 def test_zero_rows_are_not_positive_definite(dtype, n):
-  """info is the order of the first leading minor that is zero, and the factor NaN."""
+  """info is the order of the first leading minor that is zero, and the factor is NaN."""
   types, expected = matrices.positive_types(np.random.default_rng(1), n, dtype)
   a = np.stack([types[name] for name in expected])
   factor, info = linalg.cholesky_ex(a)
@@ -226,7 +228,7 @@ def _determinants(types, dtype):
 
 @pytest.mark.parametrize("n", SIZES[1:])
 def test_determinants(dtype, n):
-  """det and slogdet: n² eps cond(A) relative, and overflow or underflow only where det A does."""
+  """det and slogdet err by n² eps cond(A), and overflow or underflow only where det A does."""
   _, worst = matrices.conditions(dtype)
   types = {k: a for k, a in _nonsingular(n, dtype).items() if not k.startswith("worst")}
   a = np.stack(list(types.values()))

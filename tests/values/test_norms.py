@@ -19,7 +19,7 @@ MATRIX_ORDERS = (None, "fro", "nuc", 1, -1, 2, -2, np.inf, -np.inf)
 @cases.each_double
 @pytest.mark.parametrize("keepdims", [False, True])
 def test_against_numpy(keepdims, dtype, rng):
-  """Every order, along every axis and pair of axes."""
+  """Norms of every order are right, along every axis and pair of axes."""
   x = matrices.general(rng, (3,), 4, 5, dtype)
   options = [*itertools.product(VECTOR_ORDERS, (0, -1, (1,))),
              *itertools.product(MATRIX_ORDERS, ((0, 1), (2, 0), (-1, -2)))]

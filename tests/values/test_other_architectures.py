@@ -1,4 +1,4 @@
-"""The kernels' arithmetic on an architecture that this machine does not have: arm64.
+"""The kernels' arithmetic on arm64, which this machine does not have.
 
 Its instructions are read in a disassembly. Where an emulator exists, its results are compared with
 this machine's.
@@ -37,7 +37,7 @@ def _flags() -> list[str]:
   options = re.search(r"target_compile_options\(\s*\$\{module\} PRIVATE (-O3[^)]*)\)", text)
   assert options is not None
   assert "-ffp-contract=off" in options[1]
-  # without the flags of one compiler only
+  # flags that only one compiler takes are left out
   words = (x for x in options[1].split() if not x.startswith("$"))
   return ["-std=c++20", *words, "-Wno-psabi"]
 
@@ -71,7 +71,7 @@ def test_sanitizers_on_arm64(tmp_path):
   program = _compile(
       f"{ARM}g++", "-O1", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
       output=tmp_path / "sanitized")
-  root = f"/usr/{ARM.rstrip('-')}"  # where Debian has its libraries
+  root = f"/usr/{ARM.rstrip('-')}"  # Debian's path of the libraries
   # The leak search stops threads as a debugger does, which the emulator does not support.
   run = functools.partial(
       subprocess.run, check=False, capture_output=True, text=True,

@@ -2,7 +2,7 @@
 
 The usual shifts do not move orthogonal matrices such as cyclic shifts. Jordan blocks have one
 eigenvalue and one eigenvector. A slow matrix, or one that is not finite, shares a register with
-others.
+other matrices.
 """
 
 import jax
@@ -130,8 +130,7 @@ def test_a_matrix_alone_and_among_others(n, dtype, rng):
 @pytest.mark.parametrize("shape", [(1, 1), (2, 2), (3, 1), (1, 4), (7, 5), (24, 24), (25, 25),
                                    (32, 32), (33, 33), (32, 3), (3, 33)], ids=str)
 def test_singular_values(shape, dtype, rng):
-  """Full rank, low rank and graded both ways: within n eps of the largest of NumPy's float64
-  values."""
+  """Values are within n eps of NumPy's in float64, for full rank, low rank and both gradings."""
   n = min(shape)
   grades = 10.0 ** -np.minimum(np.arange(shape[1]), 12)
   full = rng.standard_normal((9, *shape))
@@ -150,7 +149,10 @@ def test_singular_values(shape, dtype, rng):
 
 
 def test_signs_of_zeros_decide_nothing(dtype, rng):
-  """A matrix alone skips steps that do nothing. Among others they are taken, and turn -0 into 0."""
+  """A single matrix skips steps that do nothing.
+
+  In a batch it takes them, and they turn -0 into 0.
+  """
   o = -0.0
   first = np.array([[o, o, 0, 1], [o, 0, -1, o], [o, -1, o, o], [-1, o, o, 0]])
   others = [np.eye(4)[rng.permutation(4)] for _ in range(63)]

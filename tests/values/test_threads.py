@@ -51,9 +51,9 @@ def test_no_deadlock(scenario, devices, openblas):
 @pytest.mark.extended
 @pytest.mark.timeout(600 + MANY_SECONDS)
 def test_many_programs_at_once():
-  """Catches bits, or hangs, that depend on which Python thread calls which program.
+  """Catches bits or hangs that depend on which Python thread calls which program.
 
-  16 threads call 30 programs on eight devices, and half of the programs go on with collectives.
+  16 threads call 30 programs on eight devices, and half of the programs then run collectives.
   LINALG_THREADS_SECONDS sets the duration.
   """
   _run("many_programs", 8, MANY_SECONDS, seconds=MANY_SECONDS + 300)
@@ -105,7 +105,7 @@ def test_batch_invariance(case, dtype, n, rng):
   _alone_and_in_batches(case, dtype, n, (1, 2, 3, 7, 17, 70), rng)
 
 
-# Sizes near one and two registers of lanes at every level; longer runs take all other sizes.
+# Sizes near one and two registers of lanes at every level. Longer runs take all other sizes.
 @pytest.mark.parametrize("sizes", [
     pytest.param((*range(1, 10), *range(15, 18), *range(31, 36)), id="about a register"),
     pytest.param((*range(10, 15), *range(18, 31)), id="others", marks=pytest.mark.extended)])

@@ -1,5 +1,6 @@
-// kernels/ffi.h with handlers that are compiled for LINALG_TEST_ELEMENT alone, in a quarter of the
-// time, and refuse other dtypes. To stand before the project's root among the include directories.
+// Replaces kernels/ffi.h. Handlers are compiled for LINALG_TEST_ELEMENT alone, in a quarter of the
+// time, and refuse other dtypes. This folder must precede the project's root among the include
+// directories.
 #pragma once
 
 #define LINALG_EACH_DTYPE(visit, declare, Of) visit(declare, LINALG_TEST_ELEMENT, Of)
