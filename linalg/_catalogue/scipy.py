@@ -37,9 +37,11 @@ EQUATIONS = Behaviour(
     ("values/test_scipy.py::test_equations_without_a_unique_solution",
      "values/test_scipy.py::test_derivatives_of_equations_at_defective_matrices"))
 RICCATI = Behaviour(
-    "NaN where no solution makes the closed loop stable, for that matrix alone; derivatives of "
-    "the equation, to any order",
+    "NaN where no solution makes the closed loop stable, for that matrix alone; R may be singular "
+    "in discrete time; derivatives of the equation, to any order",
     ("values/test_scipy.py::test_riccati",
+     "values/test_scipy.py::test_riccati_of_strongly_unstable_systems",
+     "values/test_scipy.py::test_discrete_riccati_of_singular_weights",
      "values/test_scipy.py::test_riccati_equations_without_a_solution",
      "values/test_scipy.py::test_derivatives_of_riccati"))
 TOEPLITZ = Behaviour(
