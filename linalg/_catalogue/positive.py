@@ -101,8 +101,7 @@ POSITIVE: tuple[Function, ...] = (
         cases=(
             Case("cholesky_jittered", lambda a: linalg.cholesky_jittered(a).factor,
                  positive_definite, (2,), _cholesky_ratio(lower=True),
-                 lambda a: (np.linalg.cholesky(a),), matrix="positive",
-                 timed=Timed((POSITIVE_DEFINITE,), lambda n: n**3 / 3)),
+                 lambda a: (np.linalg.cholesky(a),), matrix="positive"),
         )),
     Function(
         "cho_factor", KIND, behaviours=(ALONE,),

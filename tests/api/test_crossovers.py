@@ -94,7 +94,7 @@ def test_what_is_written(tmp_path):
   rows = crossover.rows_of(
       [_run(3.0), _run(2.0)], [_run(4.0), _run(5.0)], args.compares, "the command")
   path = crossover.file_of(args.constant, "cpu", tmp_path)
-  assert path == tmp_path / "cpu_small_cholesky.json"
+  assert path == tmp_path / "cpu_lane_cholesky.json"
   for count in (1, 2):
     crossover.add_rows(path, rows)
     assert crossover.file_of(args.constant, "cpu", tmp_path) == path
