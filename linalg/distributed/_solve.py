@@ -183,8 +183,7 @@ def inv(
     A⁻¹ (n, n), sharded as `a` is. It is NaN if A is singular, or not positive definite with "pos".
 
   Algorithm: `lu_factor` solves A X = I. For "pos", substitution gives L⁻¹, and A⁻¹ is L⁻ᴴ L⁻¹. A
-    device receives
-  about twice as much as for the factors.
+  device receives about twice as much as for the factors.
 
   Example:
     >>> import jax, jax.numpy as jnp, linalg.distributed as dist
