@@ -179,9 +179,10 @@ def cholesky_update(
   float16 and bfloat16 are computed in float32, and the factor rounded.
 
   Algorithm: a rotation for each row, which takes O(n²) operations. A downdate takes hyperbolic ones
-  in mixed form: Bojanczyk, Brent, Van Dooren and de Hoog, SIAM J. Sci. Stat. Comput. 8 (1987). GPUs take one
-  triangular solve and cumulative sums, O(n²) operations too: Gill, Golub, Murray and Saunders
-  (1974), method C1. Derivatives differentiate the rotations, in n steps of O(n) operations.
+  in mixed form: Bojanczyk, Brent, Van Dooren and de Hoog, SIAM J. Sci. Stat. Comput. 8 (1987). GPUs
+  take one triangular solve and cumulative sums, O(n²) operations too: Gill, Golub, Murray and
+  Saunders (1974), method C1. Derivatives differentiate the rotations, in n steps of O(n)
+  operations.
 
   Example:
     >>> import jax.numpy as jnp, linalg

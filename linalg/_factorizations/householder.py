@@ -118,8 +118,8 @@ def householder_product(a: ArrayLike, taus: ArrayLike) -> jax.Array:
     NaN and Inf pass through.
 
   Algorithm: the reflectors are applied to the identity, last to first. Small matrices are computed
-  one per lane, larger ones by blocks in tiles, as in `qr`. Large ones with few columns use LAPACK orgqr
-  (ungqr).
+  one per lane, larger ones by blocks in tiles, as in `qr`. Large ones with few columns use LAPACK
+  orgqr (ungqr).
 
   Example:
     >>> import jax.numpy as jnp, linalg
