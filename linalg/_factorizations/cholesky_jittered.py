@@ -130,6 +130,7 @@ def cholesky_jittered(
   name = "cholesky_jittered"
   (a,), dtype = as_arrays(name, a)
   check_square(name, a)
+  ffi.refuse_sharded(name, a)  # here, for the call pads the batch dimensions of its operands
   series = jnp.asarray(_series(name, real_dtype(a.dtype), jitter, max_jitter))
   factor, added, info = cholesky_jittered_p(
       a, series, lower=not upper, symmetrize=symmetrize_input)
