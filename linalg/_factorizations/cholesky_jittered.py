@@ -15,7 +15,7 @@ from linalg._factorizations.cholesky import cholesky_jvp_p, cholesky_p
 
 __all__ = ["JitteredResult", "cholesky_jittered"]
 
-GROWTH = 10.0  # from one jitter of the series to the next
+_GROWTH = 10.0  # from one jitter of the series to the next
 
 # The jitters are relative to the mean of the diagonal. The first is a few times the rounding of a
 # kernel matrix.
@@ -43,7 +43,7 @@ def _jvp(primals, tangents, **attributes):
 def _fallback(a, jitters, *, lower, symmetrize):
   """Tries one jitter after the other on the whole batch."""
   a = hermitian_part(a, lower=lower, symmetrize=symmetrize)
-  mean = jnp.mean(diagonal_of(a).real, axis=-1) if a.shape[-1] else jnp.zeros(a.shape[:-2])
+  mean = jnp.mean(diagonal_of(a).real, axis=-1)  # NaN for matrices without entries
   can_help = (mean > 0) & jnp.isfinite(mean)
 
   def attempt(jitter):
@@ -82,8 +82,8 @@ def _series(name, dtype, jitter, max_jitter) -> np.ndarray:
       raise ValueError(f"{name}() takes {parameter} as a positive finite number, got {value}.")
   if first > last:
     raise ValueError(f"{name}() needs jitter <= max_jitter, got {first} and {last}.")
-  count = 1 + int(np.floor(np.log(last / first) / np.log(GROWTH) + 1e-9))
-  return (first * GROWTH ** np.arange(count)).astype(dtype)
+  count = 1 + int(np.floor(np.log(last / first) / np.log(_GROWTH) + 1e-9))
+  return (first * _GROWTH ** np.arange(count)).astype(dtype)
 
 
 @public("jitter", "max_jitter", "upper", "symmetrize_input")

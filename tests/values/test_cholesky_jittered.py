@@ -70,6 +70,13 @@ def test_fallback(dtype, rng):
   theirs = jax.jit(lambda a: cholesky_jittered_p._rules.fallback(a, series, **attributes))(a)
   for x, y in zip(ours, theirs, strict=True):
     np.testing.assert_allclose(x, y, rtol=1e-3, atol=1e-3)
+  empty = np.zeros((3, 0, 0), dtype)
+  ours = cholesky_jittered_p(empty, series, **attributes)
+  fallback = cholesky_jittered_p._rules.fallback
+  theirs = fallback(jnp.asarray(empty), jnp.asarray(series), **attributes)
+  for x, y in zip(ours, theirs, strict=True):
+    np.testing.assert_array_equal(x, y)
+    assert x.dtype == y.dtype
 
 
 def test_derivative_is_that_of_the_jittered_matrix(rng):
