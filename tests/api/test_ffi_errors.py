@@ -83,7 +83,8 @@ def _calls():
   every = cases.targets("cpu")
   # Cases with the name of a target come first, since they are about it.
   for case in sorted(
-      (*cases.CASES, *cases.SCIPY), key=lambda case: f"linalg_{case.name}" not in every):
+      (*cases.CASES, *cases.SCIPY, *cases.STRUCTURED),
+      key=lambda case: f"linalg_{case.name}" not in every):
     for target, call in cases.calls_of(case).items():
       shape, _ = call.operands[0]
       square = {"square": shape == (B, N, N) and not case.rectangular}

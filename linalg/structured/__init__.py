@@ -1,0 +1,7 @@
+"""Structured systems and whole recursions over small blocks, each in one call.
+
+A `lax.scan` over small matrices pays for several operations at every step. The functions here run
+all steps in one handler.
+"""
+
+__all__ = []
