@@ -159,7 +159,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
       prog="python -m linalg", description=__doc__.partition("\n\n")[2] if __doc__ else None)
   parser.add_argument(
       "operations", nargs="*", metavar="OPERATION",
-      help=f"those to run instead of all but linalg.scipy's and linalg.structured's: {', '.join(names)}")
+      help="those to run instead of all but linalg.scipy's and linalg.structured's: "
+      + ', '.join(names))
   parser.add_argument("--batch", type=int, default=4096, help="number of matrices (%(default)s)")
   parser.add_argument("--n", type=int, default=16, help="their size (%(default)s)")
   parser.add_argument(
