@@ -4,4 +4,16 @@ A `lax.scan` over small matrices pays for several operations at every step. The 
 all steps in one handler.
 """
 
-__all__ = []
+from linalg.structured._block_tridiagonal import (
+    BlockTridiagonalFactor,
+    block_tridiagonal_cholesky,
+    block_tridiagonal_solve,
+    block_tridiagonal_solve_ex,
+)
+
+__all__ = [
+    "BlockTridiagonalFactor",
+    "block_tridiagonal_cholesky",
+    "block_tridiagonal_solve",
+    "block_tridiagonal_solve_ex",
+]
