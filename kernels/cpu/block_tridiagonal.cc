@@ -33,7 +33,7 @@ struct CholeskyProblem {
   Real<T>* logdet;
   int32_t* info;
 
-  bool IsEmpty() const { return shape.steps == 0 || shape.d == 0; }
+  bool IsEmpty() const { return shape.IsEmpty(); }
   void RunEmpty() const {
     std::fill_n(logdet, shape.batch, Real<T>(0));
     std::fill_n(info, shape.batch, 0);
@@ -134,7 +134,7 @@ struct CholeskySolveProblem {
   const T* b;
   T* x;
 
-  bool IsEmpty() const { return shape.steps == 0 || shape.d == 0 || cols == 0; }
+  bool IsEmpty() const { return shape.IsEmpty() || cols == 0; }
   void RunEmpty() const {}
 
   CpuPath path() const { return CpuPath::kLane; }
@@ -142,6 +142,10 @@ struct CholeskySolveProblem {
   void RunInLanes(ffi::ThreadPool& pool) const {
     const double d = static_cast<double>(shape.d);
     const double passes = (forward ? 1 : 0) + (back ? 1 : 0);
+    if (!forward && !back) {
+      std::copy_n(b, shape.batch * shape.steps * shape.d * cols, x);
+      return;
+    }
     DispatchSize(shape.d, [&](auto n) {
       const int64_t run = BlocksOfRun(n);
       const int64_t size = 2 * run * shape.block() + (run + 1) * n * cols;
@@ -244,7 +248,7 @@ struct InverseBlocksProblem {
   T* diagonal;
   T* lower;
 
-  bool IsEmpty() const { return shape.steps == 0 || shape.d == 0; }
+  bool IsEmpty() const { return shape.IsEmpty(); }
   void RunEmpty() const {}
 
   CpuPath path() const { return CpuPath::kLane; }

@@ -18,6 +18,7 @@ struct BlockTridiagonalShape {
 
   int64_t block() const { return d * d; }
   int64_t below() const { return std::max<int64_t>(steps - 1, 0); }
+  bool IsEmpty() const { return batch == 0 || steps == 0 || d == 0; }
 };
 
 inline BlockTridiagonalShape ReadBlockTridiagonalShape(const ffi::AnyBuffer& diagonal) {

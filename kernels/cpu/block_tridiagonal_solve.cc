@@ -17,7 +17,7 @@ struct BlockTridiagonalSolveProblem {
   T* x;
   int32_t* info;
 
-  bool IsEmpty() const { return shape.steps == 0 || shape.d == 0; }
+  bool IsEmpty() const { return shape.IsEmpty(); }
   void RunEmpty() const { std::fill_n(info, shape.batch, 0); }
 
   CpuPath path() const { return CpuPath::kLane; }

@@ -38,13 +38,13 @@ def _right(rng, batch, m, n, dtype):
   return matrices.general(rng, (*batch, m), n, 2, dtype)
 
 
-def _definite(rng, batch, m, n, dtype):
+def definite(rng, batch, m, n, dtype):
   diagonal = matrices.positive_definite(rng, (*batch, m), n, dtype)
   more = (2 * np.eye(n)).astype(dtype)
   return diagonal + more, _beside(rng, batch, m, n, dtype), _right(rng, batch, m, n, dtype)
 
 
-def _general(rng, batch, m, n, dtype):
+def general(rng, batch, m, n, dtype):
   return (
       _beside(rng, batch, m, n, dtype),
       matrices.well_conditioned(rng, (*batch, m), n, dtype), _beside(rng, batch, m, n, dtype),
@@ -90,13 +90,13 @@ STRUCTURED_FUNCTIONS: tuple[Function, ...] = (
         arguments=(EYES, ZEROS),
         results={"block_tridiagonal_cholesky(a, a)": "linalg.structured.BlockTridiagonalFactor"},
         cases=(
-            _case("block_tridiagonal_cholesky", _results, _definite, (3, 3, 3), _oracle),)),
+            _case("block_tridiagonal_cholesky", _results, definite, (3, 3, 3), _oracle),)),
     _blocks(
         "block_tridiagonal_solve", arguments=(ZEROS, EYES, ZEROS, VECTOR),
         results={
             "block_tridiagonal_solve(a, a, a, a)": "Array",
             "block_tridiagonal_solve_ex(a, a, a, a)": "Arrays2"},
         cases=(
-            _case("block_tridiagonal_solve", linalg.structured.block_tridiagonal_solve, _general,
+            _case("block_tridiagonal_solve", linalg.structured.block_tridiagonal_solve, general,
                   (3, 3, 3, 3), _general_oracle),)),
 )
