@@ -2,19 +2,18 @@
 
 import dataclasses
 import functools
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.typing import ArrayLike
 
+import linalg.structured._partition as partition
 from linalg import ffi
 from linalg._core.algebra import (
   adjoint,
-  diagonal_of,
-  identities_like,
-  nan_where,
   plus,
   solution_tangent,
   symmetrized,
@@ -24,154 +23,12 @@ from linalg._core.algebra import (
 from linalg._core.checks import check_factors, check_positive
 from linalg._core.operands import as_arrays, compute_dtype, real_dtype
 from linalg._core.public import public
-from linalg._factorizations.cholesky import cholesky_p
 from linalg._factorizations.matmul import product
-from linalg._factorizations.solve import solve_p
-from linalg._factorizations.triangular import triangular_solve_p
+from linalg.structured._steps import general_scan, padded, suits
 
 __all__ = [
     "BlockTridiagonalFactor", "block_tridiagonal_cholesky", "block_tridiagonal_solve",
     "block_tridiagonal_solve_ex"]
-
-# The largest blocks that go to handlers. Larger ones run by a scan over the steps, with the kernels
-# for one matrix in each.
-MOST_ROWS = 32
-
-
-def _suits(platform, *types, **attributes):
-  del platform, attributes
-  d = types[0].shape[-1]
-  return isinstance(d, int) and d <= MOST_ROWS
-
-
-# Recursions as scans over the steps: the fallbacks, and what derivatives of factors come from.
-
-
-def _steps_first(x, core=2):
-  return jnp.moveaxis(x, -core - 1, 0)
-
-
-def _steps_back(x, core=2):
-  return jnp.moveaxis(x, 0, -core - 1)
-
-
-def _after(first, rest):
-  """A stack with `first` before `rest`, along its dimension 0."""
-  return jnp.concatenate([first[None], rest])
-
-
-def _from_left(l, b, back=False):
-  """L⁻¹ b, or L⁻ᴴ b."""
-  return triangular_solve_p(l, b, left_side=True, lower=True, transpose_a=back, conjugate_a=back)
-
-
-def _cholesky_scan(diagonal, lower):
-  """The blocks of L, steps first, and the info of each block."""
-  d, e = _steps_first(symmetrized(diagonal)), _steps_first(lower)
-  factor = functools.partial(cholesky_p, lower=True, symmetrize=False)
-
-  def step(l, blocks):
-    d, e = blocks
-    below = triangular_solve_p(
-        l, e, left_side=False, lower=True, transpose_a=True, conjugate_a=True)
-    l, info = factor(d - product(below, adjoint(below)))
-    return l, (l, below, info)
-
-  l, info = factor(d[0])
-  _, (ls, below, infos) = lax.scan(step, l, (d[1:], e))
-  return _after(l, ls), below, _after(info, infos)
-
-
-def _cholesky_fallback(diagonal, lower):
-  if diagonal.shape[-3] == 0 or diagonal.shape[-1] == 0:
-    none = jnp.sum(diagonal, axis=(-3, -2, -1))
-    return [diagonal, lower, none.real, none.real.astype(jnp.int32)]
-  l, below, infos = _cholesky_scan(diagonal, lower)
-  steps, d = l.shape[0], l.shape[-1]
-  rows = d * jnp.arange(steps, dtype=jnp.int32).reshape((steps,) + (1,) * (infos.ndim - 1))
-  info = jnp.min(jnp.where(infos != 0, rows + infos, steps * d + 1), axis=0)
-  info = jnp.where(info > steps * d, 0, info)
-  failed = info != 0
-  logdet = 2 * jnp.sum(jnp.log(diagonal_of(l).real), axis=(0, -1))
-  return [
-      nan_where(failed, _steps_back(l), 3), nan_where(failed, _steps_back(below), 3),
-      nan_where(failed, logdet, 0), info]
-
-
-cholesky_blocks_p = ffi.operation(
-    "linalg_block_tridiagonal_cholesky",
-    "t d d, s d d -> t d d, s d d, (), ()",
-    lambda diagonal, lower: [diagonal, lower, real_dtype(diagonal), jnp.int32],
-    suits=_suits,
-    fallback=_cholesky_fallback)
-
-
-def _factor_solve_fallback(l, below, b, *, forward, back):
-  if b.size == 0:
-    return [b]
-  batch = jnp.broadcast_shapes(l.shape[:-3], b.shape[:-3])
-  l, below = (
-      _steps_first(jnp.broadcast_to(x, (*batch, *x.shape[-3:]))) for x in (l, below))
-  x = _steps_first(b)
-  if forward:
-    def step(y, blocks):
-      l, below, b = blocks
-      y = _from_left(l, b - product(below, y))
-      return y, y
-
-    y = _from_left(l[0], x[0])
-    _, rest = lax.scan(step, y, (l[1:], below, x[1:]))
-    x = _after(y, rest)
-  if back:
-    def step_back(x, blocks):
-      l, below, y = blocks
-      x = _from_left(l, y - product(below, x, adjoint_a=True), back=True)
-      return x, x
-
-    last = _from_left(l[-1], x[-1], back=True)
-    _, rest = lax.scan(step_back, last, (l[:-1], below, x[:-1]), reverse=True)
-    x = jnp.concatenate([rest, last[None]])
-  return [_steps_back(x)]
-
-
-# L⁻¹ b (forward), L⁻ᴴ b (back) or both.
-factor_solve_p = ffi.operation(
-    "linalg_block_tridiagonal_cholesky_solve",
-    "t d d, s d d, t d k -> t d k",
-    [2],
-    attributes={"forward": True, "back": True},
-    shared=[0, 1],
-    suits=_suits,
-    fallback=_factor_solve_fallback)
-
-
-def _inverse_blocks_fallback(l, below):
-  if l.size == 0:
-    return [l, below]
-  l, below = _steps_first(l), _steps_first(below)
-
-  def step(inverse, blocks):
-    l, below = blocks
-    w = _from_left(l, identities_like(l))
-    g = product(below, w)
-    off = -product(inverse, g)
-    inverse = product(w, w, adjoint_a=True) - product(g, off, adjoint_a=True)
-    return inverse, (inverse, off)
-
-  w = _from_left(l[-1], identities_like(l[-1]))
-  last = product(w, w, adjoint_a=True)
-  _, (inverse, off) = lax.scan(step, last, (l[:-1], below), reverse=True)
-  inverse = jnp.concatenate([inverse, last[None]])
-  return [_steps_back(symmetrized(inverse)), _steps_back(off)]
-
-
-inverse_of_factor_p = ffi.operation(
-    "linalg_block_tridiagonal_inverse_blocks",
-    "t d d, s d d -> t d d, s d d",
-    [0, 1],
-    suits=_suits,
-    fallback=_inverse_blocks_fallback)
-
 
 # Functions of A that are computed from its factors. They are differentiated by A's blocks D and E;
 # the factors are constants to the rules.
@@ -184,12 +41,6 @@ def _next(x):
 
 def _before(x):
   return jnp.concatenate([zeros_like(x[..., :1, :, :]), x[..., :-1, :, :]], axis=-3)
-
-
-def _padded(blocks, x):
-  """The blocks beside all steps but one, with a zero block at the end."""
-  missing = x.shape[-3] - blocks.shape[-3]
-  return jnp.pad(blocks, ((0, 0),) * (blocks.ndim - 3) + ((0, missing), (0, 0), (0, 0)))
 
 
 def _times(a, x, adjoint_a=False):
@@ -207,125 +58,137 @@ def _multiply(diagonal, lower, x):
   if diagonal is not None:
     terms.append(_times(symmetrized(diagonal), x))
   if lower is not None and x.shape[-3] > 1:
-    lower = _padded(lower, x)
+    lower = padded(lower, x)
     terms += [_before(_times(lower, x)), _times(lower, _next(x), adjoint_a=True)]
   return functools.reduce(jnp.add, terms) if terms else zeros_like(x)
 
 
-_OF_A = "t d d, s d d, t d d, s d d"
+class _Operations(NamedTuple):
+  """Functions of factors of one kind, and the factorisation."""
+
+  factor: Callable[..., Any]
+  solve: ffi.Operation
+  half: ffi.Operation
+  inverse: ffi.Operation
+  logdet: ffi.Operation
 
 
-def _of_factors(name, signature, dtypes, value, jvp, **options):
-  return ffi.operation(
-      name, f"{_OF_A}{signature}", dtypes, platforms=(), jvp=jvp,
-      fallback=lambda d, e, *operands, **attributes: list(value(*operands, **attributes)),
-      **options)
+def _make_operations(kind, signature, handlers, scans) -> _Operations:
+  """The operations on factors of one kind.
+
+  Args:
+    kind: for their names.
+    signature: the shapes of the factors.
+    handlers: (factor, solve, inverse) of blocks, of which the first returns the factors, log det A
+      and info. The others take the factors, and `steps` or b.
+    scans: the same as differentiable functions.
+  """
+  factor, solve, inverse = handlers
+  of_a = "t d d, s d d, " + signature
+  count = of_a.count(",") + 1
+
+  def operation(name, rest, dtypes, value, jvp, **options):
+    # A's blocks are not used for the value, but for their number.
+    return ffi.operation(
+        f"block_tridiagonal_{name}{kind}", of_a + rest, dtypes, platforms=(), jvp=jvp,
+        fallback=lambda *operands, **attributes: list(value(*operands, **attributes)), **options)
+
+  def solve_jvp(primals, tangents):
+    # A dx = db - dA x
+    *known, b = primals
+    dd, de, *_, db = tangents
+    again = functools.partial(solve_p, *known)
+    x = again(b)
+    da = None if dd is None and de is None else (dd, de)
+    return x, solution_tangent(again, da, db, lambda da: _multiply(*da, x))
+
+  def solve_transpose(cotangents, operands):
+    # A is Hermitian, so its transpose is its conjugate.
+    x = solve_p(*operands[:count], cotangents[0].conj()).conj()
+    return *(None,) * count, x
+
+  solve_p: ffi.Operation = operation(
+      "solve", ", t d k -> t d k", [count],
+      lambda d, e, *operands: [solve(*operands, forward=True, back=True)],
+      solve_jvp, transpose=solve_transpose, shared=range(count))
+
+  def of_blocks(primals, tangents, function):
+    """The tangents of a function of the factors along those of A's blocks."""
+    d, e = primals[:2]
+    moved = tuple(without_none((d, e), tangents[:2]))
+    return jax.jvp(lambda *a: function(*scans[0](*a)[0]), (d, e), moved)[1]
+
+  def half_jvp(primals, tangents, *, back):
+    *known, b = primals
+    dd, de, *_, db = tangents
+    x = half_p(*primals, back=back)
+    moved = None if db is None else half_p(*known, db, back=back)
+    if dd is not None or de is not None:
+      change = of_blocks(
+          primals, tangents, lambda *factors: scans[1](*factors, b, forward=not back, back=back))
+      moved = plus(moved, change)
+    return x, moved
+
+  def half_transpose(cotangents, operands, *, back):
+    # The transpose of W⁻¹ is the conjugate of W⁻ᴴ.
+    x = half_p(*operands[:count], cotangents[0].conj(), back=not back).conj()
+    return *(None,) * count, x
+
+  half_p: ffi.Operation = operation(
+      "half_solve", ", t d k -> t d k", [count],
+      lambda d, e, *operands, back: [solve(*operands, forward=not back, back=back)],
+      half_jvp, transpose=half_transpose, shared=range(count), attributes={"back": False})
+
+  def inverse_jvp(primals, tangents):
+    steps = primals[0].shape[-3]
+    moved = of_blocks(primals, tangents, lambda *factors: tuple(scans[2](*factors, steps=steps)))
+    return inverse_p(*primals), moved
+
+  inverse_p: ffi.Operation = operation(
+      "inverse", " -> t d d, s d d", [0, 1],
+      lambda d, e, *factors: inverse(*factors, steps=d.shape[-3]), inverse_jvp)
+
+  def logdet_jvp(primals, tangents):
+    # d log det A = tr(A⁻¹ dA). Blocks of dA outside the band are zero.
+    dd, de, *_ = tangents
+    own, off = inverse_p(*primals[:count])
+    moved = None
+    if dd is not None:
+      moved = jnp.sum((own.conj() * dd).real, axis=(-3, -2, -1))
+    if de is not None:
+      moved = plus(moved, 2 * jnp.sum((off.conj() * de).real, axis=(-3, -2, -1)))
+    return logdet_p(*primals), moved
+
+  logdet_p: ffi.Operation = operation(
+      "logdet", ", () -> ()", [count], lambda *operands: operands[-1:], logdet_jvp)
+
+  return _Operations(factor, solve_p, half_p, inverse_p, logdet_p)
 
 
-def _solve_jvp(primals, tangents):
-  # A dx = db - dA x
-  *known, b = primals
-  dd, de, *_, db = tangents
-  x = definite_solve_p(*known, b)
-  da = None if dd is None and de is None else (dd, de)
-  dx = solution_tangent(
-      functools.partial(definite_solve_p, *known), da, db, lambda da: _multiply(*da, x))
-  return x, dx
-
-
-def _solve_transpose(cotangents, operands):
-  # A is Hermitian, so its transpose is its conjugate.
-  x = definite_solve_p(*operands[:4], cotangents[0].conj()).conj()
-  return None, None, None, None, x
-
-
-definite_solve_p = _of_factors(
-    "block_tridiagonal_definite_solve", ", t d k -> t d k", [4],
-    lambda l, below, b: [factor_solve_p(l, below, b)],
-    _solve_jvp, transpose=_solve_transpose, shared=[0, 1, 2, 3])
-
-
-def _factor_tangent(primals, tangents):
-  """The tangent of L's blocks, by the derivative of the scan."""
+def _by_steps(recursions):
   def factor(diagonal, lower):
-    if diagonal.shape[-3] == 0 or diagonal.shape[-1] == 0:
-      return diagonal, lower
-    l, below, _ = _cholesky_scan(diagonal, lower)
-    return _steps_back(l), _steps_back(below)
+    l, below, logdet, info = recursions.factor(diagonal, lower)
+    return (l, below), logdet, info
 
-  return jax.jvp(factor, tuple(primals), tuple(without_none(primals, tangents)))[1]
+  return factor, recursions.solve, lambda l, below, steps: recursions.inverse(l, below)
 
 
-def _half_jvp(primals, tangents, *, back):
-  # L dx = db - dL x, and Lᴴ dx = db - dLᴴ x.
-  d, e, l, below, b = primals
-  dd, de, *_, db = tangents
-  solve = functools.partial(half_solve_p, d, e, l, below, back=back)
-  x = solve(b)
-
-  def multiply(da):
-    dl, dbelow = _factor_tangent((d, e), da)
-    own = _times(dl, x, adjoint_a=back)
-    if x.shape[-3] < 2:
-      return own
-    dbelow = _padded(dbelow, x)
-    other = _times(dbelow, _next(x), adjoint_a=True) if back else _before(_times(dbelow, x))
-    return own + other
-
-  da = None if dd is None and de is None else (dd, de)
-  return x, solution_tangent(solve, da, db, multiply)
+def _by_chunks(recursions):
+  return (
+      functools.partial(partition.factor, recursions),
+      functools.partial(partition.solve, recursions),
+      functools.partial(partition.inverse, recursions))
 
 
-def _half_transpose(cotangents, operands, *, back):
-  # The transpose of L⁻¹ is the conjugate of L⁻ᴴ.
-  x = half_solve_p(*operands[:4], cotangents[0].conj(), back=not back).conj()
-  return None, None, None, None, x
+_SHORT = _make_operations(
+    "", "t d d, s d d", _by_steps(partition.HANDLERS), _by_steps(partition.SCANS))
+_LONG = _make_operations(
+    "_in_chunks", "p c d d, p e d d, p c d d, p d d, p d d, q d d",
+    _by_chunks(partition.HANDLERS), _by_chunks(partition.SCANS))
 
 
-half_solve_p = _of_factors(
-    "block_tridiagonal_half_solve", ", t d k -> t d k", [4],
-    lambda l, below, b, *, back: [factor_solve_p(l, below, b, forward=not back, back=back)],
-    _half_jvp, transpose=_half_transpose, shared=[0, 1, 2, 3], attributes={"back": False})
-
-
-def _inverse_jvp(primals, tangents):
-  d, e, l, below = primals
-  results = inverse_blocks_p(*primals)
-  dl = _factor_tangent((d, e), tangents[:2])
-  # L's blocks as functions of A, for derivatives of this derivative.
-  blocks = tuple(blocks_p(d, e, l, below))
-  moved = jax.jvp(lambda *x: tuple(_inverse_blocks_fallback(*x)), blocks, dl)[1]
-  return results, moved
-
-
-inverse_blocks_p = _of_factors(
-    "block_tridiagonal_inverse", " -> t d d, s d d", [0, 1], inverse_of_factor_p, _inverse_jvp)
-
-
-def _logdet_jvp(primals, tangents):
-  # d log det A = tr(A⁻¹ dA). Blocks of dA outside the band are zero.
-  dd, de, *_ = tangents
-  inverse, off = inverse_blocks_p(*primals[:4])
-  moved = None
-  if dd is not None:
-    moved = jnp.sum((inverse.conj() * dd).real, axis=(-3, -2, -1))
-  if de is not None:
-    moved = plus(moved, 2 * jnp.sum((off.conj() * de).real, axis=(-3, -2, -1)))
-  return logdet_p(*primals), moved
-
-
-logdet_p = _of_factors(
-    "block_tridiagonal_logdet", ", () -> ()", [4], lambda l, below, value: [value], _logdet_jvp)
-
-
-def _blocks_jvp(primals, tangents):
-  return primals[2:], _factor_tangent(primals[:2], tangents[:2])
-
-
-# L's blocks as functions of A.
-blocks_p = _of_factors(
-    "block_tridiagonal_blocks", " -> t d d, s d d", [0, 1], lambda l, below: [l, below],
-    _blocks_jvp)
+def _operations(steps: int) -> _Operations:
+  return _LONG if partition.chunks(steps) > 1 else _SHORT
 
 
 # The public functions
@@ -371,38 +234,39 @@ def _columns(name, diagonal, b):
 
 @functools.partial(
     jax.tree_util.register_dataclass,
-    data_fields=["diagonal", "lower", "factor_diagonal", "factor_lower", "log_determinant", "info"],
+    data_fields=["diagonal", "lower", "factors", "log_determinant", "info"],
     meta_fields=["dtype"])
 @dataclasses.dataclass(frozen=True, eq=False)
 class BlockTridiagonalFactor:
   """The Cholesky factor of a block-tridiagonal matrix A, from `block_tridiagonal_cholesky`.
 
-  It is a pytree, so transformed functions can take and return it. A = L Lᴴ, where L has blocks on
-  and below its diagonal.
+  It is a pytree, so transformed functions can take and return it.
 
   Attributes:
     diagonal: the blocks of A on its diagonal, (..., T, d, d). Derivatives are with respect to these
       and `lower`.
     lower: the blocks of A below them, (..., T - 1, d, d).
-    factor_diagonal: the blocks of L on its diagonal. They are constants for derivatives; `blocks`
-      is differentiable.
-    factor_lower: the blocks of L below them, also constants.
+    factors: the parts of the factor W, A = W Wᴴ: up to 4095 steps the blocks of a lower triangular
+      W on its diagonal and below it. They are constants for derivatives.
     log_determinant: log det A, a constant too; `logdet` is differentiable.
     info: int32 (...), 0 where A was factored. Otherwise the order of the first leading minor of A
-      that is not positive, and the factor is NaN. `failed_at` says in which block.
+      that is not positive, from 4096 steps on of one that is not. The factor is then NaN.
+      `failed_at` says in which block.
     dtype: of results.
   """
 
   diagonal: jax.Array
   lower: jax.Array
-  factor_diagonal: jax.Array
-  factor_lower: jax.Array
+  factors: tuple[jax.Array, ...]
   log_determinant: jax.Array
   info: jax.Array
   dtype: Any
 
   def _operands(self):
-    return self.diagonal, self.lower, self.factor_diagonal, self.factor_lower
+    return self.diagonal, self.lower, *self.factors
+
+  def _operations(self):
+    return _operations(self.diagonal.shape[-3])
 
   def _solve(self, name, b, solve):
     (b,), dtype = as_arrays(name, b)
@@ -413,28 +277,25 @@ class BlockTridiagonalFactor:
 
   def solve(self, b: ArrayLike) -> jax.Array:
     """x with A x = b, for a vector b (T, d) or matrices (..., T, d, k)."""
-    return self._solve("solve", b, definite_solve_p)
+    return self._solve("solve", b, self._operations().solve)
 
   def solve_half(self, b: ArrayLike, *, adjoint: bool = False) -> jax.Array:
-    """L⁻¹ b, or L⁻ᴴ b with `adjoint`.
+    """W⁻¹ b, or W⁻ᴴ b with `adjoint`, where A = W Wᴴ.
 
-    If z has independent standard normal entries, then L⁻ᴴ z has covariance A⁻¹.
+    If z has independent standard normal entries, then W⁻ᴴ z has covariance A⁻¹. W is A's Cholesky
+    factor up to 4095 steps, and that of blocks in another order beyond.
     """
-    return self._solve("solve_half", b, functools.partial(half_solve_p, back=bool(adjoint)))
+    half = functools.partial(self._operations().half, back=bool(adjoint))
+    return self._solve("solve_half", b, half)
 
   def logdet(self) -> jax.Array:
     """log det A, (...), real. NaN where A was not factored."""
-    value = logdet_p(*self._operands(), self.log_determinant)
+    value = self._operations().logdet(*self._operands(), self.log_determinant)
     return value.astype(real_dtype(self.dtype))
 
   def inverse_blocks(self) -> tuple[jax.Array, jax.Array]:
     """The blocks of A⁻¹ on its diagonal (..., T, d, d), and below them (..., T - 1, d, d)."""
-    diagonal, lower = inverse_blocks_p(*self._operands())
-    return diagonal.astype(self.dtype), lower.astype(self.dtype)
-
-  def blocks(self) -> tuple[jax.Array, jax.Array]:
-    """The blocks of L on its diagonal and below them, as differentiable functions of A."""
-    diagonal, lower = blocks_p(*self._operands())
+    diagonal, lower = self._operations().inverse(*self._operands())
     return diagonal.astype(self.dtype), lower.astype(self.dtype)
 
   def matrix(self) -> jax.Array:
@@ -463,8 +324,8 @@ def _dense(diagonal, lower, upper):
     return jnp.where(wanted, blocks[..., :, :, None, :], 0)
 
   return (
-      placed(diagonal, 0) + placed(_before(_padded(lower, diagonal)), -1)
-      + placed(_padded(upper, diagonal), 1))
+      placed(diagonal, 0) + placed(_before(padded(lower, diagonal)), -1)
+      + placed(padded(upper, diagonal), 1))
 
 
 @public()
@@ -487,7 +348,8 @@ def block_tridiagonal_cholesky(diagonal: ArrayLike, lower: ArrayLike) -> BlockTr
   Algorithm: Lₜ Lₜᴴ = Dₜ - Bₜ Bₜᴴ and Bₜ₊₁ = Eₜ Lₜ⁻ᴴ, one system per lane. Solutions and log det A
   are differentiated with the same factor: A dx = db - dA x, and the gradient of log det A is A⁻¹.
   Blocks of A⁻¹ come from one backward recursion (Takahashi, Fagan and Chen, Formation of a sparse
-  bus impedance matrix, 1973). Blocks of more than 32 rows run by a scan over the steps.
+  bus impedance matrix, 1973). From 4096 steps on a system is divided into about √T chunks, which
+  all lanes and threads share. Blocks of more than 32 rows run by a scan over the steps.
 
   Example:
     >>> import jax.numpy as jnp
@@ -507,10 +369,10 @@ def block_tridiagonal_cholesky(diagonal: ArrayLike, lower: ArrayLike) -> BlockTr
   _check_blocks(name, diagonal, lower=lower)
   ffi.refuse_sharded(name, diagonal, lower, rank=3)
   diagonal, lower = ffi.broadcast_batches(name, [diagonal, lower], [3, 3])
-  l, below, logdet, info = cholesky_blocks_p(
+  factors, logdet, info = _operations(diagonal.shape[-3]).factor(
       lax.stop_gradient(diagonal), lax.stop_gradient(lower))
   check_positive(info)
-  return BlockTridiagonalFactor(diagonal, lower, l, below, logdet, info, dtype)
+  return BlockTridiagonalFactor(diagonal, lower, factors, logdet, info, dtype)
 
 
 # General systems
@@ -522,77 +384,59 @@ def _general_multiply(blocks, x):
   terms = [] if diagonal is None else [_times(diagonal, x)]
   if x.shape[-3] > 1:
     if lower is not None:
-      terms.append(_before(_times(_padded(lower, x), x)))
+      terms.append(_before(_times(padded(lower, x), x)))
     if upper is not None:
-      terms.append(_times(_padded(upper, x), _next(x)))
+      terms.append(_times(padded(upper, x), _next(x)))
   return functools.reduce(jnp.add, terms) if terms else zeros_like(x)
 
 
-def _general_jvp(primals, tangents):
-  # A dx = db - dA x
-  *blocks, b = primals
-  *moved, db = tangents
-  x, info = general_solve_p(*blocks, b)
-  da = None if all(y is None for y in moved) else moved
-  dx = solution_tangent(
-      lambda b: general_solve_p(*blocks, b)[0], da, db, lambda da: _general_multiply(da, x))
-  return (x, info), (dx, None)
+def _general_jvp(operation):
+  def jvp(primals, tangents):
+    # A dx = db - dA x
+    *blocks, b = primals
+    *moved, db = tangents
+    x, info = operation()(*primals)
+    da = None if all(y is None for y in moved) else moved
+    dx = solution_tangent(
+        lambda b: operation()(*blocks, b)[0], da, db, lambda da: _general_multiply(da, x))
+    return (x, info), (dx, None)
+
+  return jvp
 
 
-def _general_transpose(cotangents, operands):
-  lower, diagonal, upper, _ = operands
-  x, _ = general_solve_p(upper.mT, diagonal.mT, lower.mT, cotangents[0])
-  return None, None, None, x
+def _general_transpose(operation):
+  def transpose(cotangents, operands):
+    lower, diagonal, upper, _ = operands
+    x, _ = operation()(upper.mT, diagonal.mT, lower.mT, cotangents[0])
+    return None, None, None, x
+
+  return transpose
 
 
-def _general_fallback(lower, diagonal, upper, b):
-  steps, d = diagonal.shape[-3], diagonal.shape[-1]
-  if steps == 0 or d == 0:
-    return [b, jnp.sum(diagonal, axis=(-3, -2, -1)).real.astype(jnp.int32)]
-  beside = jnp.concatenate([_padded(upper, diagonal), b], axis=-1)
-
-  def step(previous, blocks):
-    below, a, right = blocks
-    change = product(below, previous)
-    solution, info = solve_p(
-        a - change[..., :d],
-        jnp.concatenate([right[..., :d], right[..., d:] - change[..., d:]], axis=-1))
-    return solution, (solution, info)
-
-  lower, a, right = map(_steps_first, (lower, diagonal, beside))
-  first, info = solve_p(a[0], right[0])
-  _, (solutions, infos) = lax.scan(step, first, (lower, a[1:], right[1:]))
-  solutions, infos = _after(first, solutions), _after(info, infos)
-
-  def step_back(x, solution):
-    x = solution[..., d:] - product(solution[..., :d], x)
-    return x, x
-
-  last = solutions[-1][..., d:]
-  _, rest = lax.scan(step_back, last, solutions[:-1], reverse=True)
-  x = jnp.concatenate([rest, last[None]])
-  # After a block that is singular, the later ones are NaN, with an info of their own.
-  rows = d * jnp.arange(steps, dtype=jnp.int32).reshape((steps,) + (1,) * (infos.ndim - 1))
-  is_first = (infos != 0) & (jnp.cumsum(infos != 0, axis=0) == 1)
-  info = jnp.sum(jnp.where(is_first, jnp.where(infos > 0, rows + infos, infos), 0), axis=0)
-  return [nan_where(info != 0, _steps_back(x), 3), info.astype(jnp.int32)]
-
-
-general_solve_p = ffi.operation(
+_general = functools.partial(
+    ffi.operation, signature="s d d, t d d, s d d, t d k -> t d k, ()", dtypes=[3, jnp.int32])
+general_solve_p: ffi.Operation = _general(
     "linalg_block_tridiagonal_solve",
-    "s d d, t d d, s d d, t d k -> t d k, ()",
-    [3, jnp.int32],
-    jvp=_general_jvp,
-    transpose=_general_transpose,
-    suits=lambda platform, *types, **attributes: _suits(platform, *types[1:]),
-    fallback=_general_fallback)
+    jvp=_general_jvp(lambda: general_solve_p),
+    transpose=_general_transpose(lambda: general_solve_p),
+    suits=lambda platform, *types, **attributes: suits(platform, *types[1:]),
+    fallback=general_scan)
+general_in_chunks_p: ffi.Operation = _general(
+    "block_tridiagonal_solve_in_chunks",
+    jvp=_general_jvp(lambda: general_in_chunks_p),
+    transpose=_general_transpose(lambda: general_in_chunks_p),
+    platforms=(),
+    fallback=lambda *operands: list(partition.solve_general(general_solve_p, *operands)))
 
 
 def _general_solve(name, lower, diagonal, upper, b):
   (lower, diagonal, upper, b), dtype = as_arrays(name, lower, diagonal, upper, b)
   _check_blocks(name, diagonal, lower=lower, upper=upper)
   columns, vector = _columns(name, diagonal, b)
-  x, info = general_solve_p(lower, diagonal, upper, columns)
+  if partition.chunks(diagonal.shape[-3]) > 1:
+    x, info = general_in_chunks_p(lower, diagonal, upper, columns)
+  else:
+    x, info = general_solve_p(lower, diagonal, upper, columns)
   return (x[..., 0] if vector else x).astype(dtype), info
 
 
@@ -621,8 +465,8 @@ def block_tridiagonal_solve(
   float16 and bfloat16 are computed in float32, and x rounded.
 
   Algorithm: block elimination (the block Thomas algorithm), one system per lane. Its stability:
-  Demmel, Higham and Schreiber, Stability of block LU factorization, 1995. Blocks of more than 32
-  rows run by a scan over the steps.
+  Demmel, Higham and Schreiber, Stability of block LU factorization, 1995. Long systems and large
+  blocks are treated as in `block_tridiagonal_cholesky`.
 
   Example:
     >>> import jax.numpy as jnp
