@@ -2,8 +2,8 @@
 
 One block after each chunk separates it from the next. The chunks without their separators are a
 batch of systems. After their elimination, a block-tridiagonal matrix of the separators is left
-(Wang, A parallel method for tridiagonal equations, 1981). The number of chunks depends on the number of steps alone, so the bits depend neither on the batch nor on the
-threads.
+(Wang, A parallel method for tridiagonal equations, 1981). The number of chunks depends on the
+number of steps alone, so the bits depend neither on the batch nor on the threads.
 
 A part of a matrix in chunks has the shape (..., p, w, d, d): p chunks of w blocks, of which the
 last is the separator. Identity blocks fill the last chunks.

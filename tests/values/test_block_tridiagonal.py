@@ -8,6 +8,7 @@ import pytest
 import linalg
 from linalg import structured
 from linalg._catalogue import structured as operands
+from linalg.structured import _partition as partition
 from quick import quick_jit
 
 EPS = np.finfo(np.float64).eps
@@ -32,7 +33,7 @@ def _everything(diagonal, lower, b):
   return {
       "solve": factor.solve(b), "logdet": factor.logdet(), "inverse": factor.inverse_blocks(),
       "half": factor.solve_half(b), "back": factor.solve_half(b, adjoint=True),
-      "blocks": factor.blocks(), "matrix": factor.matrix(), "info": factor.info}
+      "factors": factor.factors, "matrix": factor.matrix(), "info": factor.info}
 
 
 SIZES = [(1, 1), (7, 1), (5, 2), (9, 3), (6, 4), (3, 5), (2, 17)]
@@ -49,7 +50,7 @@ def test_factor(steps, d, rng):
   assert not found["info"].any()
   adjoint = lambda x: x.swapaxes(-1, -2).conj()
   zero = np.zeros_like(lower)
-  l = operands.dense(found["blocks"][1], found["blocks"][0], zero)
+  l = operands.dense(found["factors"][1], found["factors"][0], zero)
   assert np.array_equal(l, np.tril(l))
   scale = np.abs(a).max() * n * EPS
   assert np.abs(l @ adjoint(l) - a).max() < scale
@@ -107,11 +108,11 @@ def test_failures(d, rng):
   block, minor = factor.failed_at()
   assert (block[4], minor[4], block[6], minor[6], minor[0]) == (2, 2, 0, 1, 0)
   others = info == 0
-  for name in ("solve", "logdet", "inverse", "half", "back", "blocks"):
+  for name in ("solve", "logdet", "inverse", "half", "back", "factors"):
     for x, y in zip(jax.tree.leaves(found[name]), jax.tree.leaves(clean[name]), strict=True):
       np.testing.assert_array_equal(x[others], y[others])
       assert np.isnan(x[~others]).all()
-  with pytest.raises(linalg.LinAlgError, match=rf"index \(4,\).* order {2 * d + 2} "):
+  with pytest.raises(linalg.LinAlgError, match=rf"index \(4\).* order {2 * d + 2} "):
     linalg.checked(structured.block_tridiagonal_cholesky)(diagonal, lower)
 
 
@@ -131,7 +132,7 @@ def test_singular_leading_block(rng):
   columns = b.reshape(3, 8, -1)
   residual = np.abs(a @ np.asarray(x).reshape(columns.shape) - columns).max((1, 2))
   assert residual[1] > 1e4 * EPS > residual[2] / 1e3
-  with pytest.raises(linalg.LinAlgError, match=r"index \(0,\) is singular: pivot 2 "):
+  with pytest.raises(linalg.LinAlgError, match=r"index \(0\) is singular: pivot 2 "):
     linalg.checked(structured.block_tridiagonal_solve)(lower, diagonal, upper, b)
 
 
@@ -167,10 +168,10 @@ def test_vectors(rng):
 
 def test_one_factor_is_not_copied(rng):
   """A factor without a batch is an operand of the handler as it is."""
-  diagonal, lower, b = _definite(rng, (5,), 4, 2)
+  diagonal, lower, b = _definite(rng, (5,), 4, 3)
   factor = structured.block_tridiagonal_cholesky(diagonal[0], lower[0])
   text = jax.jit(lambda f, b: f.solve(b)).lower(factor, b).as_text()
-  assert "broadcast" not in text and "tensor<5x4x2x2xf64>" in text
+  assert "4x3x2xf64" in text and "5x4x3x3xf64" not in text
 
 
 def test_factor_is_a_pytree(rng):
@@ -240,3 +241,98 @@ def test_wrong_operands():
       call()
   with pytest.raises(TypeError, match="numbers"):
     factor.solve(np.array([["a"]]))
+
+
+@pytest.fixture
+def in_chunks(monkeypatch):
+  """Divides systems from 16 steps on."""
+  monkeypatch.setattr(partition, "LONG", 16)
+  jax.clear_caches()
+  yield
+  jax.clear_caches()
+
+
+def _solve_in_halves(diagonal, lower, b):
+  factor = structured.block_tridiagonal_cholesky(diagonal, lower)
+  half = factor.solve_half(b)
+  return factor.solve_half(half, adjoint=True), factor
+
+
+@pytest.mark.parametrize("steps, d, dtype", [
+    (16, 1, np.float64), (19, 3, np.complex128),
+    pytest.param(33, 2, np.float64, marks=pytest.mark.extended)])
+def test_chunks(steps, d, dtype, in_chunks, rng):
+  """Systems in chunks have the results of the others, whether or not chunks are full."""
+  definite = _definite(rng, (2,), steps, d, dtype)
+  b = definite[-1]
+  x, factor = _solve_in_halves(*definite)
+  a = _dense(*definite[:2])
+  n = steps * d
+  inverse = np.linalg.inv(a)
+  np.testing.assert_allclose(
+      np.asarray(x).reshape(2, n, -1), inverse @ b.reshape(2, n, -1), atol=1e-13)
+  np.testing.assert_allclose(factor.solve(b), x, atol=1e-13)
+  np.testing.assert_allclose(factor.logdet(), np.linalg.slogdet(a)[1], rtol=1e-13)
+  inverse = inverse.reshape(2, steps, d, steps, d)
+  on, below = factor.inverse_blocks()
+  t = np.arange(steps)
+  np.testing.assert_allclose(on, np.moveaxis(inverse[:, t, :, t], 0, 1), atol=1e-13)
+  expected = np.moveaxis(inverse[:, t[1:], :, t[:-1]], 0, 1)
+  np.testing.assert_allclose(below, expected, atol=1e-13)
+  lower, diagonal, upper, b = _general(rng, (2,), steps, d, dtype)
+  x, info = structured.block_tridiagonal_solve_ex(lower, diagonal, upper, b)
+  residual = operands.dense(lower, diagonal, upper) @ np.asarray(x).reshape(2, n, -1)
+  np.testing.assert_allclose(residual, b.reshape(2, n, -1), atol=1e-11)
+  assert not info.any()
+
+
+def test_failures_in_chunks(in_chunks, rng):
+  """`info` has the row of a failure in a chunk, and in a separator."""
+  steps, d = 18, 2
+  diagonal, lower, b = _definite(rng, (steps + 1,), steps, d)
+  for t in range(steps):
+    diagonal[t, t, 1, 1] = -5
+  x, factor = _solve_in_halves(diagonal, lower, b)
+  np.testing.assert_array_equal(factor.info, [*(d * np.arange(steps) + 2), 0])
+  assert np.isnan(x[:-1]).all() and not np.isnan(x[-1]).any()
+  for y in (factor.logdet(), *factor.inverse_blocks(), factor.solve_half(b)):
+    assert np.isnan(y[:-1]).all() and not np.isnan(y[-1]).any()
+  lower, diagonal, upper, b = _general(rng, (steps + 1,), steps, d)
+  for t in range(steps):
+    diagonal[t, t] = lower[t, max(t - 1, 0)] = upper[t, min(t, steps - 2)] = 0
+  diagonal[0, 0] = np.nan
+  x, info = structured.block_tridiagonal_solve_ex(lower, diagonal, upper, b)
+  np.testing.assert_array_equal(info, [-1, *(d * np.arange(1, steps) + 1), 0])
+  assert np.isnan(x[:-1]).all() and not np.isnan(x[-1]).any()
+
+
+def test_bits_in_chunks(in_chunks, rng):
+  diagonal, lower, b = _definite(rng, (9,), 17, 2)
+  several = jax.tree.leaves(_solve_in_halves(diagonal, lower, b))
+  for some in (slice(0, 1), slice(3, 6)):
+    alone = jax.tree.leaves(_solve_in_halves(diagonal[some], lower[some], b[some]))
+    for x, y in zip(alone, several, strict=True):
+      np.testing.assert_array_equal(x, y[some])
+
+
+@pytest.mark.extended
+def test_long_system(rng):
+  """A system of very many steps: a residual, and log det against the sum of the pivots."""
+  steps = 1_000_000
+  diagonal = np.broadcast_to(np.array([[4.0, 1.0], [1.0, 3.0]]), (steps, 2, 2))
+  lower = np.broadcast_to(-0.5 * np.eye(2), (steps - 1, 2, 2))
+  b = rng.standard_normal((steps, 2))
+  factor = structured.block_tridiagonal_cholesky(diagonal, lower)
+  x = np.asarray(factor.solve(b))
+  residual = np.einsum("tij,tj->ti", diagonal, x) - b
+  residual[1:] -= 0.5 * x[:-1]
+  residual[:-1] -= 0.5 * x[1:]
+  assert np.abs(residual).max() < 1e-14
+  # The pivots of a long chain of equal blocks converge to S = D - S⁻¹ / 4.
+  s = diagonal[0]
+  logdet = 0.0
+  for _ in range(200):
+    logdet += np.linalg.slogdet(s)[1]
+    s = diagonal[0] - np.linalg.inv(s) / 4
+  logdet += (steps - 200) * np.linalg.slogdet(s)[1]
+  np.testing.assert_allclose(factor.logdet(), logdet, rtol=1e-12)
