@@ -9,6 +9,8 @@ from linalg.structured._block_tridiagonal import (
     block_tridiagonal_cholesky,
     block_tridiagonal_solve,
     block_tridiagonal_solve_ex,
+    block_tridiagonal_solve_logdet,
+    block_tridiagonal_solve_logdet_ex,
 )
 
 __all__ = [
@@ -16,4 +18,6 @@ __all__ = [
     "block_tridiagonal_cholesky",
     "block_tridiagonal_solve",
     "block_tridiagonal_solve_ex",
+    "block_tridiagonal_solve_logdet",
+    "block_tridiagonal_solve_logdet_ex",
 ]

@@ -48,12 +48,14 @@ WRITTEN = {
     "banded_solve": Call([BANDS, BAND, COLUMNS], [COLUMNS, INFO], square=False),
     "block_tridiagonal_cholesky": Call(
         [BLOCKS, BESIDE], [BLOCKS, BESIDE, SCALAR, INFO], square=False),
-    "block_tridiagonal_cholesky_solve": Call(
+    "block_tridiagonal_factor_solve": Call(
         [BLOCKS, BESIDE, COLUMNS_OF_BLOCKS], [COLUMNS_OF_BLOCKS],
         {"forward": True, "back": True}, square=False),
     "block_tridiagonal_inverse_blocks": Call([BLOCKS, BESIDE], [BLOCKS, BESIDE], square=False),
     "block_tridiagonal_solve": Call(
         [BESIDE, BLOCKS, BESIDE, COLUMNS_OF_BLOCKS], [COLUMNS_OF_BLOCKS, INFO], square=False),
+    "block_tridiagonal_solve_logdet": Call(
+        [BLOCKS, BESIDE, COLUMNS_OF_BLOCKS], [COLUMNS_OF_BLOCKS, SCALAR, INFO], square=False),
     "cholesky_banded": Call([BANDS], [BANDS, INFO], {"lower": True}, square=False),
     "cholesky_banded_solve": Call([BANDS, COLUMNS], [COLUMNS], {"lower": True}, square=False),
     "cholesky_full_jvp": Call([MATRIX, MATRIX], [MATRIX]),

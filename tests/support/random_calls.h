@@ -29,9 +29,10 @@ using Element = LINALG_TEST_ELEMENT;
 inline const std::map<std::string_view, std::string_view> kSignatures = {
     {"linalg_banded_solve", "TWn Tmn Tnm > Tnm I"},
     {"linalg_block_tridiagonal_cholesky", "Tmnn THnn > Tmnn THnn R I"},
-    {"linalg_block_tridiagonal_cholesky_solve", "Tmnn THnn Tmnk > Tmnk"},
+    {"linalg_block_tridiagonal_factor_solve", "Tmnn THnn Tmnk > Tmnk"},
     {"linalg_block_tridiagonal_inverse_blocks", "Tmnn THnn > Tmnn THnn"},
     {"linalg_block_tridiagonal_solve", "THnn Tmnn THnn Tmnk > Tmnk I"},
+    {"linalg_block_tridiagonal_solve_logdet", "Tmnn THnn Tmnk > Tmnk R I"},
     {"linalg_cholesky", "Tnn > Tnn I"},
     {"linalg_cholesky_banded", "TWn > TWn I"},
     {"linalg_cholesky_banded_solve", "TWn Tnm > Tnm"},

@@ -36,7 +36,7 @@ OPERATIONS = dict(_operations())
 # The case to take operands from, for an operation that no program of a case calls.
 WITHIN = {
     "linalg_parlett": "funm", "linalg_inverse_permutation": "lu_pivots_to_permutation",
-    "linalg_block_tridiagonal_cholesky_solve": "block_tridiagonal_cholesky",
+    "linalg_block_tridiagonal_factor_solve": "block_tridiagonal_cholesky",
     "linalg_block_tridiagonal_inverse_blocks": "block_tridiagonal_cholesky"}
 N = 5
 
