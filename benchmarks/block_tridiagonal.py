@@ -2,9 +2,9 @@
 
   python benchmarks/block_tridiagonal.py --rows 2,4,8 --shapes 256x100,1x1000
 
-The contenders take turns: `block_tridiagonal_solve_logdet`, the methods of a factor, a `lax.scan` on
-stock JAX under `vmap`, and solvax's and lineax's solvers where they are installed. These two give
-no log det, so they solve alone.
+The contenders take turns: `block_tridiagonal_solve_logdet`, the methods of a factor, a `lax.scan`
+on stock JAX under `vmap`, and solvax's and lineax's solvers where they are installed. These two
+give no log det, so they solve alone.
 """
 
 import argparse

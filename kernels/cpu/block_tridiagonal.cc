@@ -23,6 +23,15 @@ double GroupNanoseconds(const Shape& shape, double moved, double operations) {
                           steps * operations * kParts * kParts);
 }
 
+// Calls body with the number of right-hand sides, as a constant for one beside tiny blocks.
+template <class N, class Body>
+void DispatchColumns(N, int64_t cols, Body&& body) {
+  if constexpr (small::kIsConstant<N>) {
+    if (cols == 1) return body(std::integral_constant<int, 1>());
+  }
+  body(ToInt(cols));
+}
+
 // The log-determinant and the first failure of a factorisation, block by block.
 template <class V>
 class FactorState {
@@ -172,11 +181,7 @@ struct CholeskySolveProblem {
                                           passes * 1.5 * d * d * static_cast<double>(cols)),
                       [&]<class V>(int64_t i, V* registers) {
                         auto* const memory = reinterpret_cast<Element<T, V>*>(registers);
-                        if (cols == 1) {
-                          RunGroup(n, std::integral_constant<int, 1>(), i, memory);
-                        } else {
-                          RunGroup(n, ToInt(cols), i, memory);
-                        }
+                        DispatchColumns(n, cols, [&](auto k) { RunGroup(n, k, i, memory); });
                       });
     });
   }
@@ -287,11 +292,7 @@ struct SolveLogdetProblem {
           GroupNanoseconds<T>(shape, 2 * d * d + 2 * d * k, 2 * d * d * (d + k)),
           [&]<class V>(int64_t i, V* registers) {
             auto* const memory = reinterpret_cast<Element<T, V>*>(registers);
-            if (cols == 1) {
-              RunGroup(n, std::integral_constant<int, 1>(), i, memory);
-            } else {
-              RunGroup(n, ToInt(cols), i, memory);
-            }
+            DispatchColumns(n, cols, [&](auto k) { RunGroup(n, k, i, memory); });
           },
           // The second-level cache holds the factors of most groups of full width.
           /*in_place=*/false, kWideGroupBytes + size * kPartsOf<T> * kRegisterBytes);
