@@ -26,6 +26,7 @@ from jax.sharding import PartitionSpec as P
 
 import cases
 import linalg
+import target_table
 from linalg._core import targets as _targets
 from linalg._factorizations import solve
 from sharded import BATCH, SECOND_BATCH, N, energy, make_mesh, place, split
@@ -43,8 +44,7 @@ if reason := _targets.cuda_refusal():
 HANDLED = cases.with_handlers("cuda")
 
 # Targets that only the CPU has, by the table.
-CPU_ALONE = set(
-    re.findall(r"visit\((linalg_\w+), kCpu,", (ROOT / "kernels/handlers.h").read_text()))
+CPU_ALONE = {name for name, target in target_table.TARGETS.items() if not target.cuda}
 
 
 @pytest.fixture(params=HANDLED, ids=lambda case: case.name)

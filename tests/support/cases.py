@@ -3,7 +3,6 @@
 import functools
 import itertools
 import re
-from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +24,7 @@ from linalg._core import targets as _targets
 
 __all__ = [
     "CASES", "CATALOGUE", "COMPOSED", "DTYPES", "OF_SCIPY", "OF_THE_PACKAGE", "SCIPY", "TABLE",
-    "Case", "Function", "TargetCall", "calling", "calls_of", "each", "each_double", "each_dtype",
+    "Case", "Function", "calling", "each", "each_double", "each_dtype",
     "each_function", "each_in_double", "function", "gradients", "has_handlers", "named",
     "of_inexact", "tangents", "targets", "targets_in", "targets_of", "with_handlers"]
 
@@ -138,41 +137,6 @@ def _program(name: str):
 def targets_of(case: Case) -> set[str]:
   """The targets that a program of the case calls."""
   return set(re.findall(r"\blinalg_\w+", str(_program(case.name))))
-
-
-class TargetCall(NamedTuple):
-  """A call of a target in a program: (shape, dtype) of its operands and results, and attributes."""
-
-  operands: list[tuple[tuple[int, ...], Any]]
-  results: list[tuple[tuple[int, ...], Any]]
-  attributes: dict[str, Any]
-
-
-def calls_of(case: Case) -> dict[str, TargetCall]:
-  """The call of each target in a program of the case, in double precision."""
-  found = {}
-  for equation in _equations(_program(case.name).jaxpr):
-    if equation.primitive.name.startswith("linalg_"):
-      types = (
-          [(x.aval.shape, DOUBLE.get(x.aval.dtype, x.aval.dtype.type)) for x in some]
-          for some in (equation.invars, equation.outvars))
-      # `overwrite` is not an attribute of the call.
-      attributes = {k: v for k, v in equation.params.items() if k != "overwrite"}
-      found.setdefault(equation.primitive.name, TargetCall(*types, attributes))
-  return found
-
-
-DOUBLE = {np.dtype(np.float32): np.float64, np.dtype(np.complex64): np.complex128}
-
-
-def _equations(jaxpr):
-  """The equations of a program and of all programs within it."""
-  for equation in jaxpr.eqns:
-    yield equation
-    for inner in jax.tree.leaves(
-        list(equation.params.values()), is_leaf=lambda x: hasattr(x, "eqns")):
-      if hasattr(inner, "eqns"):
-        yield from _equations(getattr(inner, "jaxpr", inner))
 
 
 def calling(target: str, ranks: tuple[int, ...]) -> Case:
