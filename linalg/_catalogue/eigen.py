@@ -9,6 +9,7 @@ import scipy.linalg
 import linalg
 from linalg._catalogue import checks, matrices, sharded
 from linalg._catalogue.case import Case
+from linalg._catalogue.invariants import triangular
 from linalg._catalogue.operands import hermitian, positive_definite, square_general
 from linalg._catalogue.record import Behaviour, Function, Kind
 from linalg._catalogue.timed import GENERAL, HERMITIAN, Timed, called
@@ -304,6 +305,7 @@ EIGEN: tuple[Function, ...] = (
     Function(
         "schur", OF_GENERAL, behaviours=(SCHUR, GRADED), sharded=sharded.STACK,
         results={"schur(a)": "Arrays2", 'schur_ex(a, "complex")': "Arrays3"},
+        calls={"": lambda m, a, p, b: triangular(*m.schur(a, output="complex"))},
         cases=(
             Case("schur", linalg.schur, square_general, (2,), _schur_ratio, _schur_oracle("real"),
                  jax.scipy.linalg.schur, invariant=_schur_invariant, limit=20.0, slow=True,
@@ -326,6 +328,7 @@ EIGEN: tuple[Function, ...] = (
             ("derivatives/test_operations.py::test_square",))),
         sharded=sharded.STACK,
         results={"hessenberg(a)": "Array", "hessenberg(a, calc_q=True)": "Arrays2"},
+        calls={"": lambda m, a, p, b: m.hessenberg(a, calc_q=True)},
         cases=(
             Case("hessenberg", lambda a: linalg.hessenberg(a, calc_q=True), square_general, (2,),
                  _hessenberg_ratio,

@@ -39,6 +39,7 @@ FUNCTIONS: tuple[Function, ...] = (
             "each matrix scaled by itself; Fréchet derivative",
             ("values/test_matrix_functions.py::test_expm",)),),
         sharded=sharded.STACK,
+        calls={"": lambda m, a, p, b: m.expm(a / 4)},
         cases=(
             composed("expm", linalg.expm, _scaled, (2,), lambda a: (_expm(a),),
                      jax.scipy.linalg.expm, 10, varying={0: PRODUCTS}, stock_hangs=True,
@@ -51,6 +52,7 @@ FUNCTIONS: tuple[Function, ...] = (
             "batched; derivative at equal eigenvalues",
             ("values/test_matrix_functions.py::test_sqrtm",)),),
         sharded=sharded.STACK,
+        calls={"": lambda m, a, p, b: m.sqrtm(p)},
         cases=(
             composed("sqrtm", linalg.sqrtm, positive_definite, (2,),
                      lambda a: (_spectral(np.sqrt)(a)[0] + 0j,), jax.vmap(jax.scipy.linalg.sqrtm),

@@ -206,6 +206,10 @@ ORTHOGONAL: tuple[Function, ...] = (
             "derivatives/test_operations.py::test_triangular_solve",
             "values/test_factorisations.py::test_agrees_with_scipy")),),
         sharded="Q itself, linalg.distributed.qr of a tall matrix", arguments=(EYE, EYE[0]),
+        calls={
+            "": lambda m, a, p, b: m.householder_product(
+                b, b[0] / (2 * jnp.abs(b[0]) + 1).astype(b.dtype)),
+        },
         cases=(
             Case("householder_product", linalg.householder_product, _reflectors, (2, 1),
                  _householder_ratio, _householder_oracle, jax.lax.linalg.householder_product,
@@ -218,6 +222,10 @@ ORTHOGONAL: tuple[Function, ...] = (
             ("values/test_matrix_functions.py::test_ormqr",)),),
         sharded="Q itself, linalg.distributed.qr of a tall matrix", arguments=(EYE, EYE[0], EYE),
         results={"ormqr(a, a, a, left=False)": "Array"},
+        calls={
+            "": lambda m, a, p, b: m.ormqr(
+                b, b[0] / (2 * jnp.abs(b[0]) + 1).astype(b.dtype), a, left=False, transpose=True),
+        },
         cases=(
             case_of("ormqr", linalg.ormqr, _reflectors_beside(left=True), (2, 1, 2),
                     lambda a, taus, c: (_householder_oracle(a, taus)[0] @ c,),
@@ -271,6 +279,7 @@ ORTHOGONAL: tuple[Function, ...] = (
             "derivative at equal singular values, to second order",
             ("values/test_matrix_functions.py::test_polar_at_equal_singular_values",)),),
         results={"polar(a)": "Arrays2"},
+        calls={"": lambda m, a, p, b: m.polar(a)},
         cases=(
             composed("polar", linalg.polar, square, (2,), _polar_oracle("right"),
                      jax.vmap(jax.scipy.linalg.polar), 20, stock_hangs=True),

@@ -106,10 +106,12 @@ POSITIVE: tuple[Function, ...] = (
     Function(
         "cho_factor", KIND, behaviours=(ALONE,),
         results={"cho_factor(a)": "tuple[Array, bool]"},
+        calls={"": lambda m, a, p, b: jnp.triu(m.cho_factor(p)[0])},
         no_cases="cholesky in another form, with a triangle that is not set to 0"),
     Function(
         "cho_solve", KIND, behaviours=(ALONE,), arguments=((EYE, True), EYE),
         results={"cho_solve((a, True), a)": "Array"},
+        calls={"": lambda m, a, p, b: m.cho_solve(m.cho_factor(p, lower=True), b)},
         cases=(
             Case("cho_solve", lambda l, b: linalg.cho_solve((l, True), b),
                  with_columns(cholesky_factor), (2, 2), checks.solution_ratio(cholesky_product),

@@ -168,6 +168,7 @@ PRODUCTS_AND_NORMS: tuple[Function, ...] = (
         "block_diag", PARTS,
         behaviours=(Behaviour("batched", ("values/test_matrix_functions.py::test_block_diag",)),),
         sharded="jax.scipy.linalg.block_diag", results={"block_diag(a, a)": "Array"},
+        calls={"": lambda m, a, p, b: m.block_diag(a, b)},
         cases=(
             composed("block_diag", linalg.block_diag, two_square, (2, 2),
                      lambda a, b: (scipy.linalg.block_diag(a, b),),

@@ -58,10 +58,13 @@ class Function:
     arguments: the arguments of a call. By default, each required parameter is a 3 by 3 matrix.
     results: expression, after the module's name -> its type for a type checker. `a` is an array and
       `flag` a bool. By default a call with an array for each required parameter returns an array.
-    calls: suffix of a test's name -> call(module, a) for a stack of square matrices. The types of
-      the results are those of jax.numpy.linalg. By default each required parameter is the stack.
+    calls: suffix of a test's name -> a call that JAX's module takes too. A function that follows
+      jax.numpy.linalg has call(module, a) for a stack of square matrices, and results of JAX's
+      types. By default each required parameter is the stack. A function that follows JAX's other
+      modules has call(module, a, p, b) for a general matrix, a positive definite one and two
+      columns, and JAX's results.
     cases: how it is called, checked and timed. The first is the usual way.
-    no_cases: why a function of matrices has no cases.
+    no_cases: why a function has no cases.
   """
 
   name: str

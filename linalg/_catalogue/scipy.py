@@ -11,6 +11,7 @@ import linalg.scipy
 from linalg._catalogue import checks, matrices
 from linalg._catalogue.case import Case
 from linalg._catalogue.distance import case_of
+from linalg._catalogue.invariants import singular, spectral
 from linalg._catalogue.operands import (
     hermitian,
     positive_definite,
@@ -183,11 +184,14 @@ def _riccati(function):
   return lambda a, *rest: (function(a, *rest) if a.size else a,)
 
 _function = functools.partial(Function, kind=BEYOND, module="linalg.scipy")
-_otherwise = functools.partial(Function, kind=OTHERWISE, module="linalg.scipy")
+_otherwise = functools.partial(
+    Function, kind=OTHERWISE, module="linalg.scipy",
+    no_cases="a function of linalg in another form")
 
 SCIPY_FUNCTIONS: tuple[Function, ...] = (
     _function(
         "solve_sylvester", behaviours=(EQUATIONS,),
+        calls={"": lambda m, a, p, b: m.solve_sylvester(a, p[:2, :2], b)},
         cases=(
             case_of("solve_sylvester", linalg.scipy.solve_sylvester, _sylvester, (2, 2, 2),
                     _nonempty(scipy.linalg.solve_sylvester), jax.scipy.linalg.solve_sylvester,
@@ -270,6 +274,10 @@ SCIPY_FUNCTIONS: tuple[Function, ...] = (
                 "gradients_by_what_a_function_refers_to",
                 "numbers_that_a_function_refers_to"))),),
         arguments=(EYE, jnp.exp), results={"funm(a, lambda x: x)": "Array | Arrays2"},
+        calls={
+            "": lambda m, a, p, b: m.funm(p, jnp.log),
+            "and error": lambda m, a, p, b: m.funm(a, jnp.cos, disp=False)[0],
+        },
         cases=(
             case_of("funm", lambda a: linalg.scipy.funm(a, jnp.log), _to_the_right, (2,),
                     lambda a: (scipy.linalg.logm(a) + 0j if a.size else a,), condition=20,
@@ -291,6 +299,7 @@ SCIPY_FUNCTIONS: tuple[Function, ...] = (
             "batches broadcast; each matrix scaled by itself",
             ("values/test_composed.py::test_results",)),),
         results={"expm_frechet(a, a, compute_expm=True)": "Arrays2"},
+        calls={"": lambda m, a, p, b: m.expm_frechet(a / 4, p)},
         cases=(
             case_of("expm_frechet",
                     lambda a, e: linalg.scipy.expm_frechet(a / 4, e, compute_expm=False),
@@ -355,13 +364,61 @@ SCIPY_FUNCTIONS: tuple[Function, ...] = (
                       lambda cb, b: linalg.scipy.cho_solve_banded((cb, True), b),
                       with_columns(_banded_positive), _dense_of_factor),
         )),
-    _otherwise("cholesky", results={"cholesky(a, True)": "Array"}),
-    _otherwise("det"),
-    _otherwise("eigh", results={"eigh(a)": "Arrays2", "eigh(a, eigvals_only=True)": "Array"}),
-    _otherwise("inv"),
-    _otherwise("lu", results={"lu(a)": "Arrays3", "lu(a, True)": "Arrays2"}),
-    _otherwise("qr", results={'qr(a, mode="economic")': "Arrays2"}),
-    _otherwise("qr_multiply"),
-    _otherwise("solve"),
-    _otherwise("svd", results={"svd(a)": "Arrays3", "svd(a, compute_uv=False)": "Array"}),
+    _otherwise(
+        "cholesky", results={"cholesky(a, True)": "Array"},
+        calls={
+            "": lambda m, a, p, b: m.cholesky(p),
+            "lower": lambda m, a, p, b: m.cholesky(p, True, True, False),
+        }),
+    _otherwise(
+        "det",
+        calls={"": lambda m, a, p, b: m.det(a)}),
+    _otherwise(
+        "eigh", results={"eigh(a)": "Arrays2", "eigh(a, eigvals_only=True)": "Array"},
+        calls={
+            "": lambda m, a, p, b: spectral(*m.eigh(p)),
+            "of a general matrix": lambda m, a, p, b: m.eigh(a, None, False, True),
+        }),
+    _otherwise(
+        "inv",
+        calls={"": lambda m, a, p, b: m.inv(a)}),
+    _otherwise(
+        "lu", results={"lu(a)": "Arrays3", "lu(a, True)": "Arrays2"},
+        calls={
+            "": lambda m, a, p, b: m.lu(a),
+            "permuted": lambda m, a, p, b: m.lu(b, True),
+        }),
+    _otherwise(
+        "qr", results={'qr(a, mode="economic")': "Arrays2"},
+        calls={
+            "": lambda m, a, p, b: m.qr(b),
+            "economic": lambda m, a, p, b: m.qr(b, mode="economic"),
+            "pivoted": lambda m, a, p, b: m.qr(b, mode="economic", pivoting=True),
+            "r": lambda m, a, p, b: m.qr(b, mode="r"),
+            "r pivoted": lambda m, a, p, b: m.qr(b, mode="r", pivoting=True),
+        }),
+    _otherwise(
+        "qr_multiply",
+        calls={
+            "": lambda m, a, p, b: m.qr_multiply(b, a),
+            "left": lambda m, a, p, b: m.qr_multiply(
+                b, a[:2], "left", pivoting=True, conjugate=True),
+            "of a vector": lambda m, a, p, b: m.qr_multiply(a, b[:, 0]),
+        }),
+    _otherwise(
+        "solve",
+        calls={
+            "": lambda m, a, p, b: m.solve(a, b),
+            "of a vector": lambda m, a, p, b: m.solve(a, b[:, 0]),
+            # JAX's gradient of complex matrices assumes that A is its own transpose.
+            "pos": lambda m, a, p, b: m.solve(p.real, b.real, True, assume_a="pos"),
+            "her": lambda m, a, p, b: m.solve(p, b, assume_a="her"),
+        }),
+    _otherwise(
+        "svd", results={"svd(a)": "Arrays3", "svd(a, compute_uv=False)": "Array"},
+        calls={
+            "full": lambda m, a, p, b: singular(*m.svd(b)),
+            "": lambda m, a, p, b: singular(*m.svd(b, False)),
+            "of values": lambda m, a, p, b: m.svd(b, compute_uv=False),
+        }),
 )

@@ -296,6 +296,7 @@ SOLVING: tuple[Function, ...] = (
     Function(
         "lu_solve", LU, behaviours=(PLAIN,), arguments=((EYE, np.arange(3)), EYE),
         results={"lu_solve((a, a), a)": "Array"},
+        calls={"": lambda m, a, p, b: m.lu_solve(m.lu_factor(a), b, 1)},
         cases=(
             Case("lu_solve", lambda lu, pivots, b: linalg.lu_solve((lu, pivots), b),
                  with_columns(lu_factors), (2, 1, 2), checks.solution_ratio(lu_product),
@@ -308,6 +309,7 @@ SOLVING: tuple[Function, ...] = (
     Function(
         "lu_pivots_to_permutation", LU, behaviours=(AGREES,), sharded=sharded.ON_ONE_DEVICE,
         arguments=(np.arange(3), 3), results={"lu_pivots_to_permutation(a, 3)": "Array"},
+        calls={"": lambda m, a, p, b: m.lu_pivots_to_permutation(m.lu(a)[1], 5)},
         cases=(
             Case("lu_pivots_to_permutation",
                  lambda pivots: linalg.lu_pivots_to_permutation(pivots, pivots.shape[-1]),
@@ -321,11 +323,16 @@ SOLVING: tuple[Function, ...] = (
     Function(
         "solve_triangular", TRIANGULAR, behaviours=(AGREES,),
         results={'solve_triangular(a, a, trans="T")': "Array"},
+        calls={"": lambda m, a, p, b: m.solve_triangular(a, b, "T", lower=True)},
         no_cases="triangular_solve with other flags"),
     Function(
         "triangular_solve", TRIANGULAR, behaviours=(AGREES, GRADED),
         sharded="linalg.distributed.solve_triangular",
         results={"triangular_solve(a, a, lower=True)": "Array"},
+        calls={
+            "": lambda m, a, p, b: m.triangular_solve(
+                a, b, left_side=True, lower=True, transpose_a=True),
+        },
         cases=(
             Case("triangular_solve",
                  lambda a, b: linalg.triangular_solve(a, b, left_side=True, lower=True),
@@ -360,6 +367,7 @@ SOLVING: tuple[Function, ...] = (
             "tridiagonal_solve(a, a, a, a)": "Array",
             "tridiagonal_solve_ex(a, a, a, a)": "Arrays2",
         },
+        calls={"": lambda m, a, p, b: m.tridiagonal_solve(a[0], p[0], a[1], b)},
         cases=(
             Case("tridiagonal_solve", linalg.tridiagonal_solve, _three_diagonals, (1, 1, 1, 2),
                  checks.solution_ratio(_of_three_diagonals),
