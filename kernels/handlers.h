@@ -24,7 +24,7 @@ enum Backends { kCpu = 1, kCuda = 2, kBoth = kCpu | kCuda };
   visit(linalg_cholesky_banded_solve, kBoth, 2, 1, "lower")                        \
   visit(linalg_cholesky_full_jvp, kCpu, 2, 1)                                      \
   visit(linalg_cholesky_full_vjp, kCpu, 2, 1)                                      \
-  visit(linalg_cholesky_jittered, kCpu, 2, 3, "lower", "symmetrize")               \
+  visit(linalg_cholesky_jittered, kBoth, 2, 3, "lower", "symmetrize")              \
   visit(linalg_cholesky_jvp, kBoth, 2, 1, "lower", "symmetrize")                   \
   visit(linalg_cholesky_solve, kBoth, 2, 1, "lower")                               \
   visit(linalg_cholesky_update, kCpu, 2, 2, "downdate")                            \
