@@ -84,8 +84,10 @@ def by_kind() -> str:
   def title(page):
     return (ROOT / "docs" / "reference" / f"{page}.rst").read_text().partition("\n")[0]
 
-  return _table("| Kind | Functions |", (
-      (title(page), _code(x.name for x in functions)) for page, functions in pages.items()))
+  rows = [(title(page), _code(x.name for x in functions)) for page, functions in pages.items()]
+  beyond = [x.name for x in CATALOGUE if x.module == "linalg.scipy" and x.behaviours]
+  rows.append(("Only in `linalg.scipy`", _code(beyond)))
+  return _table("| Kind | Functions |", rows)
 
 
 def _behaviours(functions: Iterable[Function], last: Callable[[Function], bool]) -> str:
