@@ -116,9 +116,9 @@ def of_side(n: int) -> str:
   return f"Limit({n}, nbytes={square(n, BYTES['f64'])})"
 
 
-# The grids of an operation's cut-offs must not overlap: the path above one, in the build with the
-# least values, is the path below the next. The arrays of one thread are counted as kernels/small
-# allocates them.
+# The grids of an operation's cut-offs must not overlap. In the build with the least values, the
+# path above one cut-off is the path below the next. The arrays of one thread are counted as
+# kernels/small allocates them.
 THREAD_LU: dict[str, Key] = {"lu": square, "inv": two_squares}
 CUT_OFFS = [
     of_dtype("kThreadBytes", "f32", 256, 1024, THREAD_LU),

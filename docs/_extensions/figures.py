@@ -33,8 +33,8 @@ def as_svg(figure, salt):
 
 
 def inline(svg, described, least=0.0):
-  """The element alone, scaling with the page, but where it is to be scrolled before it is smaller
-  than `least` times its size; colours of its own for a lone file are left out."""
+  """The element alone. It scales with the page down to `least` times its size, and scrolls below.
+  The colours that a lone file needs are left out."""
   svg = re.sub(r"<style\b.*?</style>", "", svg[svg.index("<svg") :], count=1, flags=re.S)
   opening, rest = svg.split(">", 1)
   width = float(re.search(r'viewBox="[-\d.]+ [-\d.]+ ([\d.]+)', opening)[1])

@@ -2,8 +2,9 @@
 //
 // The rows of an upper factor R and v = wᴴ, one below the other, have the Gram matrix A + w wᴴ.
 // Rotations that take v to 0 turn R into the new factor. A downdate uses hyperbolic rotations in
-// the mixed form, where each new row is used for the next v: Bojanczyk, Brent, Van Dooren and de
-// Hoog, A note on downdating the Cholesky factorization, SIAM J. Sci. Stat. Comput. 8 (1987).
+// the mixed form, where each new row is used for the next v. Source: Bojanczyk, Brent, Van Dooren
+// and de Hoog, A note on downdating the Cholesky factorization, SIAM J. Sci. Stat. Comput. 8
+// (1987).
 #pragma once
 
 #include <algorithm>

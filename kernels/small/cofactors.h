@@ -40,7 +40,8 @@ LINALG_INLINE void MultiplyByPower(int64_t count, ScaledProduct<E> det, E* cofac
   }
 }
 
-// Up to this order, cofactors are computed as minors: entries, or differences of two products.
+// The largest order whose cofactors are computed as minors: entries, or differences of two
+// products.
 inline constexpr int kMinorsUpTo = 3;
 
 // The cofactors (n, n) of an `a` of order up to kMinorsUpTo.

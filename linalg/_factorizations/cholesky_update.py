@@ -213,8 +213,8 @@ def cholesky_update_ex(
 
   Returns:
     (factor, info): info, int32 of shape (...), is 0 where there is a factor. Otherwise the factor
-    is NaN, and info is the order of the first leading minor of A - w wᴴ that is not positive, or of
-    either matrix that is not finite.
+    is NaN, and info is the order of the first leading minor that is not positive (of A - w wᴴ) or
+    not finite (of either matrix).
 
   Example:
     >>> import jax.numpy as jnp, linalg

@@ -24,7 +24,8 @@ from linalg._factorizations.triangular import triangular_solve_p
 __all__ = ["householder_product", "ormqr"]
 
 # The derivatives of both operations differentiate textbook recurrences, in one scan over the
-# reflectors: Golub and Van Loan, Matrix Computations, 4th ed., algorithms 5.1.1, 5.1.2 and 5.2.1.
+# reflectors. Source: Golub and Van Loan, Matrix Computations, 4th ed., algorithms 5.1.1, 5.1.2 and
+# 5.2.1.
 
 
 def _apply_reflector(v, tau, a):

@@ -121,7 +121,7 @@ svd_full_p = _make_operation("m n -> m m, min(m,n), n n, ()", full_matrices=True
 def values_tangent(x, y, axis):
   """dS = Re diag(Uᴴ dA V) of thin factors.
 
-  Given U and dA V it sums over columns (axis -2); given Vᴴ and Uᴴ dA, over rows (axis -1).
+  It sums over columns (axis -2) if given U and dA V, and over rows (axis -1) if given Vᴴ and Uᴴ dA.
   """
   return jnp.sum(x.conj() * y, axis=axis).real
 
@@ -250,9 +250,9 @@ def svd(
   A pair of singular vectors is determined up to a common phase. Pairs of equal singular values are
   determined up to a common rotation. A derivative has a meaning only where that choice has no
   effect. At equal singular values the first derivative is right for symmetric functions of them,
-  for projectors onto their common spaces, and for U Vh, the unitary polar factor. At a singular
-  value of zero, U Vh has no derivative. Second derivatives at equal values are finite but wrong:
-  use `polar`.
+  for projectors onto their common spaces, and for the polar factor U Vh. At a singular value of
+  zero, U Vh has no derivative. Second derivatives at equal values are finite but wrong: use
+  `polar`.
 
   float16 and bfloat16 are decomposed in float32, and the results rounded.
 

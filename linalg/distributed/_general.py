@@ -205,8 +205,8 @@ def lu_factor(
 
   Returns:
     An `LUFactor`, which stays in the block-cyclic layout. Its methods solve systems and give the
-    determinant and A⁻¹. For a singular matrix, `info` is the place of a zero on U's diagonal: L U
-    need not be A from there on, and solutions are NaN. Derivatives of the methods' results with
+    determinant and A⁻¹. If the matrix is singular, `info` is the place of a zero on U's diagonal.
+    From there on L U need not be A, and solutions are NaN. Derivatives of the methods' results with
     respect to A reuse the factors.
 
   float16 and bfloat16 are factored in float32.

@@ -30,15 +30,16 @@ from linalg.distributed._layout import (
   rows_of,
 )
 
-# Up to this number of devices, one all-gather of their R's costs less than log₂ exchanges.
+# The largest number of devices for which one all-gather of their R's costs less than log₂
+# exchanges.
 _GATHERED = 8
 
 
 class Rows(NamedTuple):
   """The sharding of the rows of a tall matrix, with operations on them.
 
-  `rows.even(a)` adds rows of zeros after the first `height`, and a column of zeros to a matrix
-  without columns: no array of a `shard_map` may be empty.
+  `rows.even(a)` adds rows of zeros after the first `height`. It adds a column of zeros to a matrix
+  without columns, because no array of a `shard_map` may be empty.
   """
 
   layout: Layout
@@ -52,8 +53,8 @@ class Rows(NamedTuple):
   def map(self, function: Callable[..., Any], operands: str, results: str, *arrays: Any) -> Any:
     """Maps `function` over each device's rows.
 
-    `operands` and `results` have a letter for each array. "r" has its rows sharded, "s" is a small
-    matrix that is equal on all devices of those rows, and "a" is equal on the whole mesh.
+    `operands` and `results` have a letter for each array. "r" has its rows sharded. "s" is a small
+    matrix that is equal on all devices of those rows. "a" is equal on the whole mesh.
     """
     specs = {
         "r": partition(self.layout.spec), "s": partition([*self.layout.spec[:-2], (), ()]),

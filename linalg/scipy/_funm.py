@@ -93,8 +93,8 @@ def _in_range(t, moved):
 
 @jax.jit
 def _corner(t, z, moved, values, middle, directions):
-  """f[A; E₁; A; ...; Eₖ; A], the corner of f of the matrix that has k + 1 times A on the diagonal
-  and the directions beside it; linear in f, and in each of the directions."""
+  """f[A; E₁; A; ...; Eₖ; A], the corner of f of a block matrix. That matrix has k + 1 times A on
+  the diagonal and the directions beside it. The result is linear in f, and in each direction."""
   n, last = t.shape[-1], len(directions)
   t, moved, size = _in_range(t, moved)
   directions = [congruence(z, e, adjoint_a=True) for e in directions]
@@ -208,7 +208,7 @@ class _Number(NamedTuple):
 
 def _of_numpy(func):
   def call(x):
-    with np.errstate(all="ignore"):  # around the eigenvalues it may be what it will
+    with np.errstate(all="ignore"):  # any values around the eigenvalues will do
       values = np.asarray(func(np.asarray(x).reshape(-1)))
     return jnp.asarray(np.broadcast_to(values, x.size).reshape(x.shape).astype(x.dtype))
 
@@ -354,9 +354,10 @@ def _rounded(key, t, moved, exact):
 def _error(f, t, z, result):
   """An estimate of the error of f(A), relative to it in the 1-norm; Inf where it is not finite.
 
-  It is a sum of samples: the rounding of f and the error of the means; the rounding of T and of the
-  nodes; and the derivative of f(A) along a direction as large as the rounding of A. The last sample
-  is the corner of f of [[T, E], [0, T']], where T' is the rounded T, so f need not be analytic.
+  It is a sum of samples. They are the rounding of f and the error of the means, the rounding of T
+  and of the nodes, and the derivative of f(A) along a direction as large as the rounding of A. The
+  last sample is the corner of f of [[T, E], [0, T']], where T' is the rounded T, so f need not be
+  analytic.
   """
   n = t.shape[-1]
   moved, off = moved_apart([f], t)
@@ -410,9 +411,9 @@ def funm(A: ArrayLike, func: Callable[[jax.Array], jax.Array], disp: bool = True
 
   Returns:
     f(A) (..., n, n), complex, and if `disp` is false an estimate (...) of its relative error in the
-    1-norm. NaN where A holds NaN or Inf. NaN also where equal eigenvalues share a Jordan block and
-    f is not analytic there, or has a singularity within some millionths of their size; in float32
-    some hundredths. See `checked`.
+    1-norm. NaN where A holds NaN or Inf. It is also NaN where equal eigenvalues share a Jordan
+    block and f is not analytic near them. "Near" is within some millionths of their size, or some
+    hundredths in float32. See `checked`.
 
   The estimate samples the rounding of f, of A and of the contour nodes. It is large beside
   singularities of f, and for long Jordan chains with large couplings. It is 1 where no digit is
@@ -425,12 +426,12 @@ def funm(A: ArrayLike, func: Callable[[jax.Array], jax.Array], disp: bool = True
 
   float16 and bfloat16 are computed in float32.
 
-  Algorithm: the Schur form, and Parlett's recurrence with close eigenvalues moved to points of a
-  circle, of which the mean is taken: 32 in float64, 16 in float32. Their radii are chosen by the
-  Fourier coefficients of f. `linalg.funm_hermitian` takes less time for Hermitian matrices.
-  Derivatives: to any order, by the recurrence of blocks (Mathias, SIAM J. Matrix Anal. Appl. 17,
-  1996), right at equal eigenvalues. In reverse mode, those by an array that `func` refers to take
-  the time and the memory of f(A) for each of its elements.
+  Algorithm: the Schur form, and Parlett's recurrence. Close eigenvalues are moved to points of a
+  circle, and the mean over the points is taken: 32 in float64, 16 in float32. Their radii are
+  chosen by the Fourier coefficients of f. `linalg.funm_hermitian` takes less time for Hermitian
+  matrices. Derivatives: to any order, by the recurrence of blocks (Mathias, SIAM J. Matrix Anal.
+  Appl. 17, 1996), right at equal eigenvalues. In reverse mode, those by an array that `func` refers
+  to take the time and the memory of f(A) for each of its elements.
 
   Example:
     >>> import jax, jax.numpy as jnp, linalg.scipy

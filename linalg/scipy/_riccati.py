@@ -240,8 +240,8 @@ def _in_circle(w):
 class _Equation(NamedTuple):
   """A Riccati equation.
 
-  For a feedback K, its residual is that of a Lyapunov equation of the closed loop F and
-  Q + Kᴴ R K - S K - Kᴴ Sᴴ.
+  The residual at a feedback K is that of a Lyapunov equation with the closed loop F and the
+  constant Q + Kᴴ R K - S K - Kᴴ Sᴴ.
   """
 
   start: Callable[..., Any]  # the system to nearly X
@@ -342,7 +342,7 @@ def _solve_system(equation, operation, system):
   x, loop, settled = _refined(equation, constants, symmetrized(equation.start(constants)))
   t, z = triangular_schur(loop)
   stable = jnp.all(equation.stable(diagonal_of(t)), axis=-1)
-  # Expanded about X and its K, the equation is that of a regulator of the closed loop, and its
+  # The expansion about X and its K is the equation of a regulator of the closed loop, whose
   # solution is 0. S is 0 too, but its derivatives are not.
   x, k = (jax.lax.stop_gradient(y) for y in (x, _feedback(equation, constants, x)))
   loop, residual = _about(equation, system, x, k)

@@ -95,7 +95,7 @@ def test_derivatives(shape, kind, rng):
 
 
 def test_what_moves(rng):
-  """By the Gram matrix, k² numbers and a scale move, and little more than A and U is held."""
+  """The Gram matrix moves k² numbers and a scale, and holds little more than A and U."""
   x = place(general(rng, 4096, 16))
   found = {}
   with jax.set_mesh(x.sharding.mesh):

@@ -1,6 +1,6 @@
 """One factor for a sharded batch of right-hand sides: it is neither gathered nor copied.
 
-Under vmap a factor with in_axes=None would, by JAX's own rules, be broadcast to the whole batch.
+JAX's own rule for `vmap` would broadcast a factor with in_axes=None to the whole batch.
 """
 
 import math
