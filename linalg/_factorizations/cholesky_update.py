@@ -8,14 +8,14 @@ from jax.typing import ArrayLike
 
 from linalg import ffi
 from linalg._core.algebra import (
-    adjoint,
-    binade,
-    diagonal_of,
-    expand,
-    imaginary,
-    nan_where,
-    triangle,
-    without_none,
+  adjoint,
+  binade,
+  diagonal_of,
+  expand,
+  imaginary,
+  nan_where,
+  triangle,
+  without_none,
 )
 from linalg._core.checks import check
 from linalg._core.operands import as_arrays, check_batches, check_square, incompatible

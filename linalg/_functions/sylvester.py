@@ -7,14 +7,14 @@ import jax
 import jax.numpy as jnp
 
 from linalg._core.algebra import (
-    adjoint,
-    diagonal_of,
-    expand,
-    minus,
-    on_diagonal,
-    reciprocal,
-    with_column,
-    zeros_like,
+  adjoint,
+  diagonal_of,
+  expand,
+  minus,
+  on_diagonal,
+  reciprocal,
+  with_column,
+  zeros_like,
 )
 from linalg._core.implicit_functions import given_factors
 from linalg._factorizations.matmul import congruence, product

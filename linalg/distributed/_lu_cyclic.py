@@ -19,14 +19,14 @@ from jax import lax
 from linalg._factorizations.lu import lu_p
 from linalg._factorizations.triangular import triangular_solve_p
 from linalg.distributed._algorithms import (
-    Part,
-    add_tiles,
-    part_of,
-    scaled_product_of,
-    solve,
-    substitute,
-    transpose_of_upper,
-    triangle,
+  Part,
+  add_tiles,
+  part_of,
+  scaled_product_of,
+  solve,
+  substitute,
+  transpose_of_upper,
+  triangle,
 )
 from linalg.distributed._cyclic import Cyclic
 from linalg.distributed._slices import cut, loop, put, quotient, remainder

@@ -159,7 +159,8 @@ class _Change:
     return jax.jvp(of_moved, tuple(numbers[i] for i in self.places), changes)[1]
 
 
-# Into so many groups the elements of a number are put of which guides are made.
+# The number of groups of a number's elements. Each group has one derivative of f that must be
+# analytic.
 _GROUPS = 4
 
 
@@ -199,7 +200,7 @@ class _First:
 
 
 class _Number(NamedTuple):
-  """The type of a number, or of the change of the one at `root`, by which guides differ then."""
+  """The type of a number, or of the change of the number at `root`."""
 
   shape: tuple[int, ...]
   dtype: Any
@@ -230,9 +231,12 @@ def _of_batch(f, numbers, ranks, batch):
   return call
 
 
-def _value(guides, values, t, z, directions=()):
-  """`_corner` of the function `values` of eigenvalues, which is analytic where the guides are."""
-  moved, _ = moved_apart(guides, t, len(directions) + 1)
+def _value(analytic, values, t, z, directions=()):
+  """`_corner` of the function `values` of eigenvalues.
+
+  `values` is analytic wherever all functions in `analytic` are.
+  """
+  moved, _ = moved_apart(analytic, t, len(directions) + 1)
   return _corner(t, z, moved, values(moved), values(diagonal_of(t)), directions)
 
 
@@ -241,7 +245,7 @@ def _operation(types, order):
   """`_value` of A with its factors, so many directions, and numbers of these types.
 
   The functions are its attributes, of eigenvalues and the numbers. `values` is linear in the
-  changes of numbers, which the guides do without.
+  changes of numbers, and the functions in `analytic` do not use them.
   """
   count = len(types)
   ranks = [len(x.shape) for x in types]
@@ -249,10 +253,10 @@ def _operation(types, order):
   def split(operands):
     return operands[3 : 3 + count], operands[3 + count :]
 
-  def value(t, z, *rest, guides, values):
+  def value(t, z, *rest, analytic, values):
     numbers, directions = rest[:count], rest[count:]
     of_batch = lambda f: _of_batch(f, numbers, ranks, t.ndim - 2)
-    return _value([of_batch(f) for f in guides], of_batch(values), t, z, directions)
+    return _value([of_batch(f) for f in analytic], of_batch(values), t, z, directions)
 
   def jvp(primals, tangents, **functions):
     known, (numbers, directions) = primals[:3], split(primals)
@@ -269,12 +273,12 @@ def _operation(types, order):
       terms.append(changed(known, numbers, dnumbers, directions, places, **functions))
     return call(*directions), functools.reduce(plus, terms, None)
 
-  def changed(known, numbers, dnumbers, directions, places, guides, values):
+  def changed(known, numbers, dnumbers, directions, places, analytic, values):
     """The change of the result with the numbers at `places`."""
-    slopes = [x for f in guides for i in places for x in _slopes(f, types[i])]
+    slopes = [x for f in analytic for i in places for x in _slopes(f, types[i])]
     return _operation((*types, *(types[i] for i in places)), order)(
         *known, *numbers, *(dnumbers[i] for i in places), *directions,
-        guides=tuple(dict.fromkeys([*guides, *slopes])), values=_Change(values, places))
+        analytic=tuple(dict.fromkeys([*analytic, *slopes])), values=_Change(values, places))
 
   def transpose(cotangents, operands, **functions):
     a, t, z, *_ = operands
@@ -311,7 +315,7 @@ def _operation(types, order):
       " ".join(f"p{i}_{j}" for j in range(rank)) or "()" for i, rank in enumerate(ranks)]
   operation: ffi.Operation = given_factors(
       "funm", ", ".join(["n n"] * 3 + names + ["n n"] * order) + " -> n n", [1], value,
-      attributes={"guides": None, "values": None}, shared=range(3, 3 + count), jvp=jvp,
+      attributes={"analytic": None, "values": None}, shared=range(3, 3 + count), jvp=jvp,
       transpose=transpose)
   return operation
 
@@ -460,7 +464,7 @@ def funm(A: ArrayLike, func: Callable[[jax.Array], jax.Array], disp: bool = True
   if isinstance(a, Tracer) or numbers:
     types = tuple(_Number(x.shape, x.dtype, i) for i, x in enumerate(numbers))
     result = _operation(types, 0)(
-        a.astype(t.dtype), t, z, *numbers, guides=(_First(f, len(numbers)),), values=f)
+        a.astype(t.dtype), t, z, *numbers, analytic=(_First(f, len(numbers)),), values=f)
   else:  # nothing is traced, and need not be compiled for each func
     result = _value([of_values], of_values, t, z)
   check(

@@ -14,14 +14,14 @@ from jax.typing import ArrayLike
 
 from linalg import ffi
 from linalg._core.algebra import (
-    adjoint,
-    binade,
-    diagonal_of,
-    identities_like,
-    reciprocal,
-    symmetrized,
-    without_none,
-    zeros_like,
+  adjoint,
+  binade,
+  diagonal_of,
+  identities_like,
+  reciprocal,
+  symmetrized,
+  without_none,
+  zeros_like,
 )
 from linalg._core.checks import check
 from linalg._core.implicit_functions import given_factors

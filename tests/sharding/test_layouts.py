@@ -13,18 +13,18 @@ from jax.sharding import PartitionSpec as P
 
 from quick import quick_compile, quick_jit
 from sharded import (
-    BATCH,
-    KINDS,
-    SECOND_BATCH,
-    N,
-    compile_local,
-    make_mesh,
-    nothing_global,
-    place,
-    same_bits,
-    sharded_like,
-    unsharded,
-    with_kinds,
+  BATCH,
+  KINDS,
+  SECOND_BATCH,
+  N,
+  compile_local,
+  make_mesh,
+  nothing_global,
+  place,
+  same_bits,
+  sharded_like,
+  unsharded,
+  with_kinds,
 )
 
 COMPILES = True

@@ -16,18 +16,18 @@ import linalg
 import matrices
 from quick import quick_compile, quick_jit
 from sharded import (
-    BATCH,
-    KINDS,
-    SECOND_BATCH,
-    close,
-    collectives,
-    make_mesh,
-    no_collectives,
-    nothing_global,
-    place,
-    same_bits,
-    sharded_like,
-    with_kinds,
+  BATCH,
+  KINDS,
+  SECOND_BATCH,
+  close,
+  collectives,
+  make_mesh,
+  no_collectives,
+  nothing_global,
+  place,
+  same_bits,
+  sharded_like,
+  with_kinds,
 )
 
 COMPILES = True
