@@ -29,8 +29,8 @@ SCALING = ((1, 2048), (4, 4096), (8, 4096), (16, 8192), (64, 16384))  # devices,
 def paper(name, rows, columns):
   """The shares n² / P that a device receives, to leading order.
 
-  In each step these are a panel's rows and columns, half of which the device has. To these add the
-  moves to the block-cyclic layout and back. A single device receives nothing.
+  In each step these are a panel's rows and columns, half of which the device has. The moves to the
+  block-cyclic layout and back are added. A single device receives nothing.
   """
   if rows * columns == 1:
     return 0.0

@@ -48,7 +48,7 @@ class CutOff(NamedTuple):
   dtypes: tuple[str, ...]
   least: int
   most: int
-  # By operation, the quantity that is compared with the constant, from n and a number's bytes.
+  # Operation -> the quantity that is compared with the constant, from n and a number's bytes.
   ops: dict[str, Key]
   # The values that have kernels, if not all.
   values: tuple[int, ...] = ()

@@ -31,7 +31,7 @@ def _code(names: Iterable[str]) -> str:
 
 
 def _table(header: str, rows: Iterable[Iterable[str]]) -> str:
-  """A Markdown table; a header without a name for a column has none."""
+  """A Markdown table. A header without a name for a column gives that column no name."""
   lines = [header, "|---" * (header.count("|") - 1) + "|"]
   lines += ["| " + " | ".join(cells).replace("|  |", "| |") + " |" for cells in rows]
   return "\n".join(line.replace("|  |", "| |").replace("  |", " |") for line in lines) + "\n"

@@ -10,7 +10,7 @@ from sphinx.transforms.post_transforms import SphinxPostTransform
 
 ROOT = pathlib.Path(__file__).parents[2]
 TEXT = "#fedcba"  # stands for the colour of the page's text
-# For matplotlib; colours that stand out from light and dark, and that the colour-blind tell apart.
+# Colours for matplotlib that stand out from light and dark, and that the colour-blind tell apart.
 STYLE = {
     "svg.fonttype": "none", "font.size": 9, "axes.titlesize": 9, "axes.labelsize": 9,
     "xtick.labelsize": 8, "ytick.labelsize": 8, "legend.fontsize": 8, "legend.framealpha": 0,

@@ -60,8 +60,8 @@ class RowUpdate {
     }
   }
 
-  // Where the leading minor up to this row is positive and finite. A non-finite element of v or of
-  // the row reaches a diagonal further down.
+  // The lanes whose leading minor up to this row is positive and finite. A non-finite element of v
+  // or of the row reaches a diagonal further down.
   LINALG_INLINE Mask<V> defined() const { return defined_; }
   LINALG_INLINE E diagonal() const { return diagonal_; }
 

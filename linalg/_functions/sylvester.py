@@ -38,8 +38,8 @@ def _lyapunov(w, v, c):
   return congruence(v, inverse * congruence(v, c, adjoint_a=True))
 
 
-# Solves A X + X A = C with a Hermitian A = V diag(w) Vᴴ. Where eigenvalues add up to 0, X is the
-# least solution.
+# Solves A X + X A = C with a Hermitian A = V diag(w) Vᴴ. X is the least solution where eigenvalues
+# add up to 0.
 lyapunov_p = given_factors(
     "lyapunov",
     "n n, n, n n, n n -> n n",

@@ -166,7 +166,7 @@ _GROUPS = 4
 
 @dataclasses.dataclass(frozen=True)
 class _Slope:
-  """The derivative of f by those elements of its number `place` that are in a group."""
+  """The derivative of f along a direction in one group of the elements of number `place`."""
 
   f: Callable[..., Any]
   place: int
@@ -320,7 +320,7 @@ def _operation(types, order):
   return operation
 
 
-# The rounding errors that `_error` samples, in ulps. Larger ones would not be linear; smaller ones
+# The rounding errors that `_error` samples, in ulps. Larger ones would not be linear. Smaller ones
 # would be lost in T.
 _ULPS = 8
 

@@ -112,7 +112,7 @@ def test_what_moves(rng):
 def test_ill_conditioned(rng):
   """Small singular values have no digits in the Gram matrix.
 
-  By R, U is orthonormal to rounding. By the Gram matrix, small values are shrunk.
+  U from R is orthonormal to rounding. U from the Gram matrix has smaller values in their place.
   """
   s = np.array([1, 1e-4, 1e-11])
   a = with_values(rng, s)

@@ -86,7 +86,7 @@ def _exponential_and_derivative(a, e):
 def test_expm_of_matrices_with_smaller_powers(rng):
   """Values and derivatives where powers of A are far smaller than those of its norm.
 
-  Among the matrices are nilpotent and triangular ones. Each result has the bits that it has alone.
+  Nilpotent and triangular matrices are among them. Each result has the bits that it has alone.
   """
   nilpotent = 1e3 * np.triu(rng.standard_normal((4, 4)), 1)
   a = np.stack([

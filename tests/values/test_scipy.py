@@ -164,7 +164,7 @@ def test_exponents():
 @pytest.mark.extended
 @cases.each_double
 def test_derivatives_of_logarithms(dtype, rng):
-  """At a defective matrix and at the identity. The third derivative is refused."""
+  """The points are a defective matrix and the identity. The third derivative is refused."""
   points = [(x.astype(dtype),) for x in (2 * np.eye(2) + np.eye(2, k=1), np.eye(2))]
   derivatives.check_at_each(linalg.scipy.logm, points, rng, tolerance=1e-7)
   third = jax.grad(jax.grad(jax.grad(lambda x: linalg.scipy.logm(x * jnp.eye(1)).real[0, 0])))
@@ -321,7 +321,8 @@ def test_functions_of_small_and_large_matrices(scale):
 @pytest.mark.extended
 @cases.each_double
 def test_derivatives_of_functions(dtype, rng):
-  """At defective matrices, at the identity and at a general matrix; also the third derivative."""
+  """The points are defective matrices, the identity and a general matrix. The third derivative is
+  tested too."""
   points = [(x.astype(dtype),) for x in (
       2 * np.eye(3) + np.eye(3, k=1), np.eye(3), np.diag([1, 1, 3]) + np.eye(3, k=2),
       3 * np.eye(3) + matrices.general(rng, (), 3, 3, np.float64) / 2)]
@@ -691,7 +692,8 @@ def test_riccati_equations_without_a_solution():
 
 @pytest.mark.extended
 def test_derivatives_of_riccati(rng):
-  """To second order, for a discrete equation with S whose closed loop is defective."""
+  """Derivatives are right to second order for a discrete equation with S whose closed loop is
+  defective."""
   a = np.eye(2, k=1) + 0.5 * np.eye(2)
   b = np.array([[0.0], [1.0]])
   derivatives.check(
