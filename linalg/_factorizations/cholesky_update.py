@@ -213,7 +213,7 @@ def cholesky_update_ex(
 
   Returns:
     (factor, info): info, int32 of shape (...), is 0 where there is a factor. Otherwise the factor
-    is NaN, and info is the order of the first leading minor that is not positive (of A - w wᴴ) or
+    is NaN. info is then the order of the first leading minor that is not positive (of A - w wᴴ) or
     not finite (of either matrix).
 
   Example:

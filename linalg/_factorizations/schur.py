@@ -256,7 +256,7 @@ def schur_ex(
     a, output: as for `schur`.
 
   Returns:
-    (T, Z, info). info, int32 of shape (...), is 0 on success, -1 if the matrix holds NaN or Inf, or
+    (T, Z, info). info is int32 of shape (...): 0 on success, -1 if the matrix holds NaN or Inf,
     positive if the iteration did not converge. Where it is not 0, the results are NaN.
 
   Example:

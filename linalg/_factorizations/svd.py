@@ -249,10 +249,9 @@ def svd(
 
   A pair of singular vectors is determined up to a common phase. Pairs of equal singular values are
   determined up to a common rotation. A derivative has a meaning only where that choice has no
-  effect. At equal singular values the first derivative is right for symmetric functions of them,
-  for projectors onto their common spaces, and for the polar factor U Vh. At a singular value of
-  zero, U Vh has no derivative. Second derivatives at equal values are finite but wrong: use
-  `polar`.
+  effect. The first derivative is right at equal singular values for symmetric functions of them,
+  projectors onto their common spaces, and the polar factor U Vh. At a singular value of zero, U Vh
+  has no derivative. Second derivatives at equal values are finite but wrong: use `polar`.
 
   float16 and bfloat16 are decomposed in float32, and the results rounded.
 
@@ -316,9 +315,9 @@ def svd_ex(
     a, full_matrices, compute_uv, hermitian, subset_by_index: as for `svd`.
 
   Returns:
-    (U, S, Vh, info), or (S, info). info, int32 of shape (...), is 0 on success, -1 if the matrix
-    holds NaN or Inf, or positive if the iteration did not converge. Where it is not 0, the results
-    are NaN.
+    (U, S, Vh, info), or (S, info). info is int32 of shape (...): 0 on success, -1 if the matrix
+    holds NaN or Inf, positive if the iteration did not converge. Where it is not 0, the results are
+    NaN.
 
   Example:
     >>> import jax.numpy as jnp, linalg

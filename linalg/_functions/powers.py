@@ -85,9 +85,9 @@ class _Pade(NamedTuple):
 
   Attributes:
     coefficients: those of the numerator, from the constant.
-    norm_bound: the 1-norm up to which its backward error is below the rounding; Higham, The scaling
-      and squaring method for the matrix exponential revisited, SIAM J. Matrix Anal. Appl. 26
-      (2005), tables 2.1 and 2.3.
+    norm_bound: the 1-norm up to which its backward error is below the rounding. Source: Higham, The
+      scaling and squaring method for the matrix exponential revisited, SIAM J. Matrix Anal. Appl.
+      26 (2005), tables 2.1 and 2.3.
     power_bound: this bound for ‖A^2k‖^(1/2k); Al-Mohy and Higham, A new scaling and squaring
       algorithm for the matrix exponential, SIAM J. Matrix Anal. Appl. 31 (2009), section 3.
   """

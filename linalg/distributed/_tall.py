@@ -172,8 +172,8 @@ def _invarying(r, axes):
 def _signs(top, is_square):
   """The signs that LAPACK's reflectors give the columns of an orthonormal Q, from its first n rows.
 
-  The reflectors come from Q - S = L U, where the sign sⱼ is the opposite of the pivot's; Ballard,
-  Demmel, Grigori, Jacquelin, Nguyen and Solomonik, Reconstructing Householder vectors from
+  The reflectors come from Q - S = L U, where the sign sⱼ is the opposite of the pivot's. Source:
+  Ballard, Demmel, Grigori, Jacquelin, Nguyen and Solomonik, Reconstructing Householder vectors from
   tall-skinny QR, J. Parallel Distrib. Comput. 85 (2015). The last reflector of a real square matrix
   is the identity, so its sign is the pivot's own.
   """

@@ -5,7 +5,7 @@ between them. So those that are close are moved apart, and f(T) is the mean over
 they are: _contours.py.
 
 The derivatives are the same recurrence for a matrix of blocks, with the directions beside its
-diagonal: its function has the derivative in the corner (Mathias, SIAM J. Matrix Anal. Appl. 17,
+diagonal. Its function has the derivative in the corner (Mathias, SIAM J. Matrix Anal. Appl. 17,
 1996).
 """
 
@@ -358,10 +358,10 @@ def _rounded(key, t, moved, exact):
 def _error(f, t, z, result):
   """An estimate of the error of f(A), relative to it in the 1-norm; Inf where it is not finite.
 
-  It is a sum of samples. They are the rounding of f and the error of the means, the rounding of T
-  and of the nodes, and the derivative of f(A) along a direction as large as the rounding of A. The
-  last sample is the corner of f of [[T, E], [0, T']], where T' is the rounded T, so f need not be
-  analytic.
+  It is a sum of samples. The first is the rounding of f and the error of the means, and the second
+  the rounding of T and of the nodes. The third is the derivative of f(A) along a direction as large
+  as the rounding of A. It is the corner of f of [[T, E], [0, T']], where T' is the rounded T, so f
+  need not be analytic.
   """
   n = t.shape[-1]
   moved, off = moved_apart([f], t)

@@ -167,8 +167,8 @@ def solve_toeplitz(
     check_finite: not used.
 
   Returns:
-    x, (n,) or (..., n, k), with the batch dimensions of c, r and b broadcast; NaN where a leading
-    minor of T is 0, or T or b holds NaN; see `checked`.
+    x, (n,) or (..., n, k), with the batch dimensions of c, r and b broadcast. It is NaN where a
+    leading minor of T is 0, or T or b holds NaN; see `checked`.
 
   float16 and bfloat16 are solved in float32, and x rounded.
 

@@ -67,8 +67,8 @@ WRITTEN = {
 }
 # Targets whose operands or attributes may differ from their CALLS.
 FREE: dict[str, dict[str, Any]] = {
-    # A complex matrix has real eigenvalues if it is Hermitian, and a real one complex eigenvalues
-    # otherwise.
+    # Hermitian matrices have real eigenvalues, and general ones complex eigenvalues, whatever the
+    # dtype of the matrix.
     **dict.fromkeys(("eig", "eig_left", "eigvals", "eigvalsh"), {"first": (C128,)}),
     "cholesky_jittered": {"list_operand": 1},
     "svdvals": {"any_columns": True, "first": (C128,)},
