@@ -133,7 +133,7 @@ def test_vmap(rng):
 @pytest.mark.extended
 @KINDS
 def test_derivatives_under_vmap(kind, rng):
-  """A gradient by the operations' own batching rules, and a Hessian, which maps over directions.
+  """The operations' own batching rules give a gradient, and a Hessian, which maps over directions.
 
   Several devices share each matrix.
   """

@@ -24,7 +24,7 @@ NAMES = [
 @pytest.mark.parametrize("name", NAMES)
 @KINDS
 def test_automatic(name, kind, rng):
-  """Meshes with axes of both types."""
+  """The meshes have axes of both types."""
   case = cases.named(name)
   mesh = make_mesh(kind=kind)
   operands = case.operands(rng, (BATCH,), N, N, np.float64)

@@ -246,7 +246,8 @@ def test_one_matrix_of_nan(case, kind, rng):
 
 
 def test_shardings_of_jit(case, rng):
-  """in_shardings and out_shardings, a mesh in context, and lowering ahead of time from types."""
+  """The layout is given by in_shardings and out_shardings, by a mesh in context, or by types that
+  are lowered ahead of time."""
   mesh = make_mesh()
   sharding = NamedSharding(mesh, P("x"))
   operands = case.operands(rng, (BATCH,), N, N, np.float64)

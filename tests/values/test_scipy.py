@@ -125,7 +125,8 @@ def test_logarithms_and_powers(rng):
 
 @cases.each_dtype(np.float64, np.float32)
 def test_logarithms_and_powers_of_small_jordan_blocks(dtype):
-  """Exact to rounding for tiny to large eigenvalues, and for two blocks in one matrix."""
+  """Results are exact to rounding for tiny to large eigenvalues, and for two blocks in one
+  matrix."""
   x = np.array(
       [1e-2, 1e-4, 1e-8, 1e-30, 1e-200, 1e200] if dtype == np.float64 else [1e-2, 1e-8, 1e-30])
   x = x.astype(dtype)
@@ -336,7 +337,8 @@ def test_derivatives_of_functions(dtype, rng):
 
 @pytest.mark.extended
 def test_numbers_that_a_function_refers_to(rng):
-  """Derivatives by the numbers and by the matrix, in any order and mode, and under `vmap`."""
+  """Derivatives by the numbers and by the matrix are right in any order and mode, and under
+  `vmap`."""
   a = np.array([[2.0, 1], [0, 2]])  # f(A) = [[f(2), f'(2)], [0, f(2)]]
   weights = np.array([0.5, 2.0])
 
@@ -586,7 +588,7 @@ def test_ldl_of_larger_matrices(n, dtype, rng):
 @pytest.mark.extended
 @cases.each_double
 def test_derivatives_of_ldl(dtype, rng):
-  """Pivots of order 2, both triangles, and complex symmetric matrices."""
+  """The matrices have pivots of order 2, either triangle, or are complex symmetric."""
   for hermitian, lower in ((True, True), (True, False), (False, True)):
     a = _indefinite(rng, 4, dtype, hermitian)[1]
     derivatives.check(
@@ -643,7 +645,8 @@ def test_riccati_of_strongly_unstable_systems(dtype):
 
 
 def test_discrete_riccati_of_singular_weights():
-  """R = 0 and R of rank one: values, and the derivative by R against a difference."""
+  """Values are right at R = 0 and R of rank one, and so is the derivative by R against a
+  difference."""
   a, b = np.array([[1.0, 1.0], [0.0, 1.0]]), np.array([[0.0, 1.0], [1.0, 0.5]])
   solve = quick_jit(lambda r: jax.jvp(
       lambda r: DISCRETE[0](a, b, jnp.eye(2), r), (r,), (jnp.eye(2),)))
