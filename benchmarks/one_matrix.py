@@ -49,8 +49,8 @@ def columns_of(devices):
 def measure(name, devices, n, stock, rounds):
   """The costs of one program.
 
-  They are the shares that it receives and gathers, its collectives and its memory. They also are
-  the seconds to compile it, and the wall-clock and processor seconds of each call.
+  They are the shares that it receives and gathers, its collectives, its memory, and times. The
+  times are the seconds to compile it, and the wall-clock and processor seconds of each call.
   """
   os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={devices}"
   if stock and devices > 1:

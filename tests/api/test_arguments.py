@@ -62,7 +62,7 @@ DTYPES = (
     jnp.bool_, jnp.int8, jnp.int32, jnp.uint16, jnp.float16, jnp.bfloat16, jnp.float32, jnp.float64,
     jnp.complex64, jnp.complex128)
 HALF = (jnp.float16, jnp.bfloat16)
-# These take only jax.lax's dtypes, so integers are an error.
+# These take only jax.lax's dtypes, so integers raise an error.
 STRICT = {"lu", "triangular_solve", "householder_product", "schur", "hessenberg"}
 # These have complex results, and no complex dtype has half precision.
 COMPLEX = {"eig", "eigvals", "rsf2csf"}

@@ -279,7 +279,7 @@ def test_block_diag():
 
 
 def test_third_derivative_of_funm_hermitian():
-  """The derivative is an error, not 0 as for a constant operand."""
+  """The derivative raises an error, and is not 0 as for a constant operand."""
   third = jax.grad(jax.grad(jax.grad(
       lambda x: linalg.funm_hermitian(x * jnp.eye(2), lambda w: w**5)[0, 0])))
   with pytest.raises(NotImplementedError, match="third"):

@@ -146,7 +146,7 @@ def test_logarithms_and_powers_of_small_jordan_blocks(dtype):
 
 
 def test_exponents():
-  """An exponent that is not a finite real number is an error that names the exponent."""
+  """An exponent that is not a finite real number raises an error that names the exponent."""
   a = 4 * np.eye(2)
   power = linalg.scipy.fractional_matrix_power
   for t in (np.inf, -np.inf, np.nan, np.float32(np.inf)):
