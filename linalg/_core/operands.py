@@ -112,14 +112,16 @@ def incompatible(name: str, *operands: Any, names: Sequence[str] = ()) -> ValueE
       f"Incompatible shapes for arguments to {name}(): {', '.join(shapes)} and {last}")
 
 
-def check_columns(name: str, a: Any, b: jax.Array, columns: jax.Array) -> None:
+def check_columns(
+    name: str, a: Any, b: jax.Array, columns: jax.Array, what: str = "the matrix"
+) -> None:
   """Raises ValueError where right-hand sides do not fit `a`; `columns` is `b` as matrices."""
   if columns.ndim < 2 or columns.shape[-2] != a.shape[-1]:
-    error = incompatible(name, a, b)
+    error = incompatible(name, a, b, names=(what, "b"))
     if b.ndim > 1 and b.shape[-1] == a.shape[-1]:
       error = ValueError(f"{error}. {VECTORS}")
     raise error
-  check_batches(name, a, columns)
+  check_batches(name, a, columns, names=(what, "b"))
 
 
 def check_batches(

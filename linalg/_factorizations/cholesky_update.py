@@ -153,8 +153,8 @@ def _update(name, r, w, downdate):
   (r, w), dtype = as_arrays(name, r, w)
   check_square(name, r)
   if w.ndim < 1 or w.shape[-1] != r.shape[-1]:
-    raise incompatible(name, r, w)
-  check_batches(name, r, w, ranks=(2, 1))
+    raise incompatible(name, r, w, names=("r", "w"))
+  check_batches(name, r, w, ranks=(2, 1), names=("r", "w"))
   factor, info = cholesky_update_p(r, w, downdate=bool(downdate))
   return factor.astype(dtype), info
 

@@ -113,8 +113,7 @@ def slogdet(a: ArrayLike, *, method: str | None = None) -> SlogdetResult:
   (a,), dtype = as_arrays("slogdet", a)
   check_square("slogdet", a)
   if method not in (None, "lu", "qr"):
-    raise ValueError(
-        f"Unknown slogdet method '{method}'. Supported methods are 'lu' (`None`), and 'qr'.")
+    raise ValueError(f"slogdet: method must be None, 'lu' or 'qr', got {method!r}.")
   sign, logabsdet = slogdet_p(a)
   return SlogdetResult(sign.astype(dtype), logabsdet.astype(real_dtype(dtype)))
 

@@ -154,7 +154,7 @@ def _operand(name, a, uplo):
   elif uplo == "U":
     lower = False
   else:
-    raise ValueError(f"UPLO must be one of None, 'L', or 'U', got {uplo}")
+    raise ValueError(f"{name}: UPLO must be one of None, 'L', or 'U', got {uplo!r}.")
   (a,), dtype = as_arrays(name, a)
   check_square(name, a)
   return a, dtype, lower

@@ -175,11 +175,12 @@ def _svd(name, a, full_matrices, compute_uv, hermitian, subset_by_index) -> tupl
   whole = (0, jax.core.min_dim(*a.shape[-2:]))
   if subset_by_index is not None and subset_by_index != whole:
     if full_matrices and compute_uv:
-      raise ValueError("full_matrices and subset_by_index cannot both be set")
+      raise ValueError(f"{name}: subset_by_index needs full_matrices=False.")
     start, stop = subset_by_index
     if not 0 <= start < stop <= whole[1]:
       raise ValueError(
-          f"subset_by_index must be a range within (0, {whole[1]}), got {subset_by_index}")
+          f"{name}: subset_by_index must be a range within (0, {whole[1]}), got "
+          f"{subset_by_index}.")
     whole = subset_by_index
   chosen = slice(*whole)
   real = real_dtype(dtype)

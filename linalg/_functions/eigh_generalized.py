@@ -152,7 +152,7 @@ def eigh_generalized(
   del overwrite_a, overwrite_b, turbo, check_finite
   name = "eigh_generalized"
   if type not in (1, 2, 3):
-    raise ValueError(f"type must be 1, 2 or 3, got {type}")
+    raise ValueError(f"{name}: type must be 1, 2 or 3, got {type!r}.")
   operands, dtype = as_arrays(name, *((a,) if b is None else (a, b)))
   for x in operands:
     check_square(name, x)
@@ -161,7 +161,7 @@ def eigh_generalized(
   factor = None
   if b is not None:
     if operands[0].shape[-1] != operands[1].shape[-1]:
-      raise incompatible(name, *operands)
+      raise incompatible(name, *operands, names=("a", "b"))
     factor, info = cholesky_p(operands[1], lower=lower, symmetrize=False)
     check(info, _INDEFINITE)
     factor = factor if lower else adjoint(factor)

@@ -53,14 +53,12 @@ def matrix_power(a: ArrayLike, n: int) -> jax.Array:
   """
   check_arrays("matrix_power", a)
   a = jnp.asarray(a)
-  if a.ndim < 2:
-    raise TypeError(f"{a.ndim}-dimensional array given. Array must be at least two-dimensional")
-  if a.shape[-2] != a.shape[-1]:
-    raise TypeError("Last 2 dimensions of the array must be square")
+  if a.ndim < 2 or a.shape[-2] != a.shape[-1]:
+    raise TypeError(f"matrix_power: a must have shape [..., n, n], got {a.shape}.")
   try:
     n = operator.index(n)
   except TypeError as error:
-    raise TypeError(f"exponent must be an integer, got {n}") from error
+    raise TypeError(f"matrix_power: n must be an integer, got {n!r}.") from error
   return _matrix_power(a, n)
 
 

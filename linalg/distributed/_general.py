@@ -168,7 +168,7 @@ class LUFactor:
 def solve_general(
     name: str, factor: LUFactor, b: ArrayLike, trans: int | str = 0
 ) -> jax.Array:
-  transpose, conjugate = parse_trans(trans)
+  transpose, conjugate = parse_trans("lu_solve", trans)
   conjugated = transpose and not conjugate
 
   def solve(columns):
@@ -252,7 +252,7 @@ def lu_solve(factor: LUFactor, b: ArrayLike, trans: int | str = 0) -> jax.Array:
     ...   print(dist.lu_solve(factor, jnp.ones((64, 2))).shape)
     (64, 2)
   """
-  parse_trans(trans)
+  parse_trans("lu_solve", trans)
   if not isinstance(factor, LUFactor):
     raise TypeError(
         f"lu_solve takes what linalg.distributed.lu_factor returns, got {type(factor)}.")

@@ -511,7 +511,7 @@ def lstsq(
   check_columns("lstsq", rhs)
   columns = rhs[:, None] if vector else rhs
   if columns.ndim != matrix.ndim or columns.shape[:-1] != matrix.shape[:-1]:
-    raise incompatible("lstsq", matrix, rhs)
+    raise incompatible("lstsq", matrix, rhs, names=("a", "b"))
   x, residuals, rank, s = _lstsq(rows, float(tolerance(rcond, matrix, dtype)), matrix, columns)
   real = real_dtype(dtype)
   x, residuals = (x[..., 0], residuals[..., 0]) if vector else (x, residuals)
