@@ -152,7 +152,7 @@ def test_exponents():
   for t in (np.inf, -np.inf, np.nan, np.float32(np.inf)):
     with pytest.raises(ValueError, match="_power: t must be finite, got"):
       power(a, t)
-  wrong = "fractional_matrix_power takes a real number as t, got <class"
+  wrong = "fractional_matrix_power: t must be a real number, got <class"
   for t in (0.5j, np.complex128(0.5), "0.5", "x", None):
     with pytest.raises(TypeError, match=wrong):
       power(a, t)  # pyright: ignore[reportArgumentType]
