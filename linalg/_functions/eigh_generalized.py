@@ -134,9 +134,9 @@ def eigh_generalized(
     for type 3). Where B is not positive definite, or a matrix holds NaN or Inf, results are NaN for
     that pair. See `checked`.
 
-  Derivatives are those of `eigh`. They are right for distinct eigenvalues. At equal ones they are
-  right for functions that do not depend on the basis of the eigenspace. float16 and bfloat16 are
-  computed in float32.
+  Derivatives are those of `eigh`. They are right for distinct eigenvalues, and at equal ones for
+  functions that do not depend on the basis of the eigenspace. float16 and bfloat16 are computed in
+  float32.
 
   Algorithm: Cholesky factors of B, triangular solves and `eigh`, as LAPACK sygvd.
 

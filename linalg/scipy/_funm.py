@@ -335,7 +335,8 @@ def _rounded(key, t, moved, exact):
   """T and its moved eigenvalues, with errors of _ULPS ulps.
 
   The factorization leaves errors as large as an ulp of the largest element. A triangle that is
-  `exact` has none of these: the recurrence rounds its elements, and the means their nodes.
+  `exact` has none of these. But the recurrence rounds its elements, and the means round their
+  nodes.
   """
   keys = jax.random.split(key, 3)
   eps = _ULPS * jnp.finfo(t.dtype).eps

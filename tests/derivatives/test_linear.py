@@ -95,7 +95,7 @@ def test_full_cholesky(n, dtype, rng):
 @pytest.mark.parametrize("attributes", ATTRIBUTES, ids=str)
 @pytest.mark.parametrize("n", SIZES)
 def test_eigh(n, attributes, dtype, rng):
-  """Forward and backward, against the formula and its transpose; equal eigenvalues too."""
+  """Both modes agree with the formula and its transpose, at equal eigenvalues too."""
   a, x = _operands(rng, n, dtype)
   _, v, _ = eigh.eigh_p(a)
   w = np.sort(rng.standard_normal((len(a), n)), axis=-1).astype(v.real.dtype)

@@ -346,7 +346,7 @@ LINALG = {
 
 
 def derivatives(call, library):
-  """Forward, reverse, and forward over reverse."""
+  """Returns derivatives in forward, reverse, and forward over reverse mode."""
   value = lambda a, b: call(library, a, b)
 
   def loss(a, b):

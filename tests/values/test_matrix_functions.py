@@ -84,7 +84,7 @@ def _exponential_and_derivative(a, e):
 
 
 def test_expm_of_matrices_with_smaller_powers(rng):
-  """Values and derivatives where powers of A are far smaller than those of its norm.
+  """Values and derivatives are right where powers of A are far smaller than those of its norm.
 
   Nilpotent and triangular matrices are among them. Each result has the bits that it has alone.
   """
