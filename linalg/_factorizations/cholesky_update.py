@@ -151,7 +151,7 @@ cholesky_update_p = ffi.operation(
 
 def _update(name, r, w, downdate):
   (r, w), dtype = as_arrays(name, r, w)
-  check_square(name, r)
+  check_square(name, r, "r")
   if w.ndim < 1 or w.shape[-1] != r.shape[-1]:
     raise incompatible(name, r, w, names=("r", "w"))
   check_batches(name, r, w, ranks=(2, 1), names=("r", "w"))

@@ -223,8 +223,8 @@ def ormqr(
     True
   """
   (a, taus, c), dtype = as_arrays("ormqr", a, taus, c)
-  for x in (a, c):
-    check_matrix("ormqr", x)
+  for operand, x in (("a", a), ("c", c)):
+    check_matrix("ormqr", x, operand)
   count = taus.shape[-1] if taus.ndim else None
   if count is None or count > min(a.shape[-2:]) or c.shape[-2 if left else -1] != a.shape[-2]:
     raise incompatible("ormqr", a, taus, c, names=("a", "taus", "c"))

@@ -149,7 +149,7 @@ def check_square_factors(name: str, packed: jax.Array, pivots: jax.Array) -> Non
 
   Raises TypeError for pivots that are not integers.
   """
-  check_square(name, packed)
+  check_square(name, packed, "factors")
   if not jnp.issubdtype(pivots.dtype, jnp.integer):
     raise TypeError(f"Pivots for {name}() must be integers, got {pivots.dtype}")
   names = ("factors", "pivots")

@@ -139,7 +139,7 @@ solve_p = ffi.operation(
 
 
 def _columns(name, a, b):
-  check_square(name, a)
+  check_square(name, a, "a")
   columns = b[..., None] if b.ndim == 1 else b
   check_columns(name, a, b, columns)
   return columns

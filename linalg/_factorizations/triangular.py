@@ -106,7 +106,7 @@ def triangular_solve(
     [[1. 2.]]
   """
   (a, b), dtype = as_arrays("triangular_solve", a, b)
-  check_square("triangular_solve", a)
+  check_square("triangular_solve", a, "a")
   vector = b.ndim == a.ndim - 1
   if vector:
     b = b[..., None] if left_side else b[..., None, :]
@@ -138,7 +138,7 @@ def parse_trans(name: str, trans: int | str) -> tuple[bool, bool]:
 @functools.partial(jax.jit, static_argnames=("trans", "lower", "unit_diagonal", "overwrite"))
 def _solve_triangular(a, b, trans, lower, unit_diagonal, overwrite):
   (a, b), dtype = as_arrays("solve_triangular", a, b)
-  check_square("solve_triangular", a)
+  check_square("solve_triangular", a, "a")
   columns, vector = as_columns("solve_triangular", a, b)
   transpose, conjugate = parse_trans("solve_triangular", trans)
   x = triangular_solve_p(

@@ -154,8 +154,8 @@ def eigh_generalized(
   if type not in (1, 2, 3):
     raise ValueError(f"{name}: type must be 1, 2 or 3, got {type!r}.")
   operands, dtype = as_arrays(name, *((a,) if b is None else (a, b)))
-  for x in operands:
-    check_square(name, x)
+  for operand, x in zip("ab", operands, strict=False):
+    check_square(name, x, operand)
   ffi.refuse_sharded(name, *operands)
   matrix = hermitian_part(operands[0], lower=lower, symmetrize=False)
   factor = None

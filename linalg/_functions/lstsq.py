@@ -78,7 +78,7 @@ def _lstsq(a, b, rcond):
 @jax.jit
 def _solve(a, b, rcond):
   (a, b), dtype = as_arrays("lstsq", a, b)
-  check_matrix("lstsq", a)
+  check_matrix("lstsq", a, "a")
   vector = b.ndim == 1 or b.shape == a.shape[:-1]
   columns = b[..., None] if vector else b
   if columns.ndim < 2 or columns.shape[-2] != a.shape[-2]:

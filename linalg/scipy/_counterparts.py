@@ -201,8 +201,8 @@ def eigh(
   if b is None and type == 1 and eigvals is None:
     return linalg.eigvalsh(a) if eigvals_only else tuple(linalg.eigh(a))
   operands, _ = as_arrays("eigh", *((a,) if b is None else (a, b)))
-  for x in operands:
-    check_square("eigh", x)
+  for operand, x in zip("ab", operands, strict=False):
+    check_square("eigh", x, operand)
   first, *rest = map(symmetrized, operands)
   return linalg.eigh_generalized(
       first, rest[0] if rest else None, eigvals_only=eigvals_only, eigvals=eigvals, type=type)
@@ -317,7 +317,7 @@ def qr_multiply(
   """
   del overwrite_a, overwrite_c
   (a, c), dtype = as_arrays("qr_multiply", a, c)
-  check_matrix("qr_multiply", a)
+  check_matrix("qr_multiply", a, "a")
   if mode not in ("left", "right"):
     raise ValueError(f"qr_multiply: mode must be 'right' or 'left', got {mode!r}.")
   left, vector = mode == "left", c.ndim == 1

@@ -40,8 +40,8 @@ def expm_frechet(
   """
   del method
   (a, e), dtype = as_arrays("expm_frechet", A, E)
-  for x in (a, e):
-    check_square("expm_frechet", x)
+  for operand, x in (("A", a), ("E", e)):
+    check_square("expm_frechet", x, operand)
   if a.shape[-1] != e.shape[-1]:
     raise incompatible("expm_frechet", a, e, names=("A", "E"))
   check_batches("expm_frechet", a, e, names=("A", "E"))

@@ -358,8 +358,9 @@ def _solve_system(equation, operation, system):
 
 
 def _check_shapes(name, matrices):
-  for x in (matrices[key] for key in "aqre" if key in matrices):
-    check_square(name, x)
+  for key in "aqre":
+    if key in matrices:
+      check_square(name, matrices[key], key)
   n, m = matrices["a"].shape[-1], matrices["r"].shape[-1]
   expected = {"a": (n, n), "b": (n, m), "q": (n, n), "r": (m, m), "e": (n, n), "s": (n, m)}
   if any(x.ndim < 2 or x.shape[-2:] != expected[key] for key, x in matrices.items()):

@@ -17,8 +17,8 @@ __all__ = ["solve_continuous_lyapunov", "solve_discrete_lyapunov", "solve_sylves
 def _operands(name, names, *operands):
   arrays, dtype = as_arrays(name, *operands)
   *squares, right = arrays
-  for x in squares:
-    check_square(name, x)
+  for operand, x in zip(names, squares, strict=False):
+    check_square(name, x, operand)
   shape = (squares[0].shape[-1], squares[-1].shape[-1])
   if right.ndim < 2 or right.shape[-2:] != shape:
     raise incompatible(name, *arrays, names=names)
