@@ -78,12 +78,13 @@ def _lstsq(a, b, rcond):
 @jax.jit
 def _solve(a, b, rcond):
   (a, b), dtype = as_arrays("lstsq", a, b)
-  check_matrix("lstsq", a)
+  check_matrix("lstsq", a, "a")
   vector = b.ndim == 1 or b.shape == a.shape[:-1]
   columns = b[..., None] if vector else b
   if columns.ndim < 2 or columns.shape[-2] != a.shape[-2]:
     raise ValueError(
-        f"Leading dimensions of input arrays must match, got shapes {a.shape} and {b.shape}")
+        "lstsq: a and b must have shapes [..., m, n] and [..., m, k], or b the shape [..., m], got "
+        f"{a.shape} and {b.shape}.")
   x, residuals, rank, s = _lstsq(a, columns, tolerance(rcond, a, dtype))
   real = real_dtype(dtype)
   x = x[..., 0] if vector else x

@@ -10,11 +10,11 @@ from jax.typing import ArrayLike
 from linalg._core.algebra import adjoint, expand, identity, reciprocal, symmetrized, zeros_like
 from linalg._core.implicit_functions import given_factors
 from linalg._core.operands import (
-    as_arrays,
-    check_matrix,
-    check_square,
-    compute_dtype,
-    real_dtype,
+  as_arrays,
+  check_matrix,
+  check_square,
+  compute_dtype,
+  real_dtype,
 )
 from linalg._core.public import public
 from linalg._factorizations.eigh import eigh, eigvalsh

@@ -75,9 +75,9 @@ def polar(
   (a,), dtype = as_arrays("polar", a)
   check_matrix("polar", a)
   if side not in ("right", "left"):
-    raise ValueError("The argument `side` must be either 'right' or 'left'.")
+    raise ValueError(f"polar: side must be 'right' or 'left', got {side!r}.")
   if method not in ("qdwh", "svd"):
-    raise ValueError(f"Unknown polar decomposition method {method}.")
+    raise ValueError(f"polar: method must be 'qdwh' or 'svd', got {method!r}.")
   tall = a if a.shape[-2] >= a.shape[-1] else adjoint(a)
   if 0 in a.shape[-2:]:
     unitary = tall

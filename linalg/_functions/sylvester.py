@@ -7,14 +7,14 @@ import jax
 import jax.numpy as jnp
 
 from linalg._core.algebra import (
-    adjoint,
-    diagonal_of,
-    expand,
-    minus,
-    on_diagonal,
-    reciprocal,
-    with_column,
-    zeros_like,
+  adjoint,
+  diagonal_of,
+  expand,
+  minus,
+  on_diagonal,
+  reciprocal,
+  with_column,
+  zeros_like,
 )
 from linalg._core.implicit_functions import given_factors
 from linalg._factorizations.matmul import congruence, product
@@ -38,8 +38,8 @@ def _lyapunov(w, v, c):
   return congruence(v, inverse * congruence(v, c, adjoint_a=True))
 
 
-# Solves A X + X A = C with a Hermitian A = V diag(w) Vᴴ. Where eigenvalues add up to 0, X is the
-# least solution.
+# Solves A X + X A = C with a Hermitian A = V diag(w) Vᴴ. X is the least solution where eigenvalues
+# add up to 0.
 lyapunov_p = given_factors(
     "lyapunov",
     "n n, n, n n, n n -> n n",

@@ -316,7 +316,7 @@ def test_all_phases(rng, all_phases):
     (lambda x: dist.lu_factor(np.asarray(x)), ValueError, "needs a mesh"),
     (lambda x: dist.lu_solve((x, np.arange(N)), np.ones(N)), TypeError, "lu_factor returns"),
     (lambda x: dist.solve(x, np.ones(8)), ValueError, "Incompatible shapes"),
-    (lambda x: dist.lu_solve(dist.lu_factor(x), np.ones(N), 3), ValueError, "Invalid 'trans'"),
+    (lambda x: dist.lu_solve(dist.lu_factor(x), np.ones(N), 3), ValueError, "trans must be"),
     (lambda x: dist.solve(x, np.ones(N), assume_a="her"), NotImplementedError, "both of its tri"),
     (lambda x: dist.slogdet(x, assume_a="sym"), NotImplementedError, "linalg.slogdet on one"),
     (lambda x: dist.inv(x, assume_a="other"), ValueError, "must be 'gen' or 'pos'"),

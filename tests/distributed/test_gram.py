@@ -63,7 +63,7 @@ def test_batch(kind, rng):
                     ("nearly equal", (3.0, 2, 2 - 1e-12, 2 - 1e-13)))
     for kind in (AxisType.Auto, AxisType.Explicit)[name != "equal" :]])
 def test_derivatives(name, s, kind, rng):
-  """Forward, reverse, and forward over reverse, at equal eigenvalues too; no device has A.
+  """All modes are right, at equal eigenvalues too, and no device has A.
 
   The largest eigenvalue stays distinct, because `ridge_epsilon` takes a part of it.
   """

@@ -133,7 +133,7 @@ def test_vmap(rng):
 @pytest.mark.extended
 @KINDS
 def test_derivatives_under_vmap(kind, rng):
-  """A gradient by the operations' own batching rules, and a Hessian, which maps over directions.
+  """The operations' own batching rules give a gradient, and a Hessian, which maps over directions.
 
   Several devices share each matrix.
   """
@@ -346,7 +346,7 @@ LINALG = {
 
 
 def derivatives(call, library):
-  """Forward, reverse, and forward over reverse."""
+  """Returns derivatives in forward, reverse, and forward over reverse mode."""
   value = lambda a, b: call(library, a, b)
 
   def loss(a, b):

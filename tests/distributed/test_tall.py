@@ -158,7 +158,8 @@ def test_randomized_svd_within_its_bound(rng):
 
 
 def test_randomized_svd_of_extremes(rng):
-  """Results are right for low rank, every column, wide, tiny, half precision and NaN.
+  """Results are right for matrices of low rank, wide and tiny ones, all columns, half precision and
+  NaN.
 
   NaN stays in its own matrix.
   """

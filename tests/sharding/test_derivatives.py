@@ -16,14 +16,14 @@ from jax.sharding import PartitionSpec as P
 import cases
 from quick import quick_compile
 from sharded import (
-    BATCH,
-    close,
-    compile_local,
-    energy,
-    make_mesh,
-    place,
-    sharded_like,
-    split,
+  BATCH,
+  close,
+  compile_local,
+  energy,
+  make_mesh,
+  place,
+  sharded_like,
+  split,
 )
 
 COMPILES = True

@@ -14,17 +14,17 @@ import cases
 import linalg
 from quick import quick_compile, quick_jit
 from sharded import (
-    BATCH,
-    SECOND_BATCH,
-    N,
-    compile_local,
-    make_mesh,
-    no_collectives,
-    nothing_global,
-    place,
-    same_bits,
-    sharded_like,
-    unsharded,
+  BATCH,
+  SECOND_BATCH,
+  N,
+  compile_local,
+  make_mesh,
+  no_collectives,
+  nothing_global,
+  place,
+  same_bits,
+  sharded_like,
+  unsharded,
 )
 
 COMPILES = True

@@ -15,18 +15,18 @@ import cases
 import linalg
 from quick import quick_jit
 from sharded import (
-    BATCH,
-    SECOND_BATCH,
-    N,
-    close,
-    energy,
-    make_mesh,
-    no_collectives,
-    nothing_global,
-    place,
-    same_bits,
-    sharded_like,
-    split,
+  BATCH,
+  SECOND_BATCH,
+  N,
+  close,
+  energy,
+  make_mesh,
+  no_collectives,
+  nothing_global,
+  place,
+  same_bits,
+  sharded_like,
+  split,
 )
 
 COMPILES = True

@@ -13,18 +13,18 @@ from jax.sharding import PartitionSpec as P
 
 from quick import quick_compile, quick_jit
 from sharded import (
-    BATCH,
-    KINDS,
-    SECOND_BATCH,
-    N,
-    compile_local,
-    make_mesh,
-    nothing_global,
-    place,
-    same_bits,
-    sharded_like,
-    unsharded,
-    with_kinds,
+  BATCH,
+  KINDS,
+  SECOND_BATCH,
+  N,
+  compile_local,
+  make_mesh,
+  nothing_global,
+  place,
+  same_bits,
+  sharded_like,
+  unsharded,
+  with_kinds,
 )
 
 COMPILES = True
@@ -246,7 +246,8 @@ def test_one_matrix_of_nan(case, kind, rng):
 
 
 def test_shardings_of_jit(case, rng):
-  """in_shardings and out_shardings, a mesh in context, and lowering ahead of time from types."""
+  """The layout is given by in_shardings and out_shardings, by a mesh in context, or by types that
+  are lowered ahead of time."""
   mesh = make_mesh()
   sharding = NamedSharding(mesh, P("x"))
   operands = case.operands(rng, (BATCH,), N, N, np.float64)

@@ -1,6 +1,6 @@
 """One factor for a sharded batch of right-hand sides: it is neither gathered nor copied.
 
-Under vmap a factor with in_axes=None would, by JAX's own rules, be broadcast to the whole batch.
+JAX's own rule for `vmap` would broadcast a factor with in_axes=None to the whole batch.
 """
 
 import math
@@ -16,18 +16,18 @@ import linalg
 import matrices
 from quick import quick_compile, quick_jit
 from sharded import (
-    BATCH,
-    KINDS,
-    SECOND_BATCH,
-    close,
-    collectives,
-    make_mesh,
-    no_collectives,
-    nothing_global,
-    place,
-    same_bits,
-    sharded_like,
-    with_kinds,
+  BATCH,
+  KINDS,
+  SECOND_BATCH,
+  close,
+  collectives,
+  make_mesh,
+  no_collectives,
+  nothing_global,
+  place,
+  same_bits,
+  sharded_like,
+  with_kinds,
 )
 
 COMPILES = True

@@ -84,9 +84,9 @@ def _exponential_and_derivative(a, e):
 
 
 def test_expm_of_matrices_with_smaller_powers(rng):
-  """Values and derivatives where powers of A are far smaller than those of its norm.
+  """Values and derivatives are right where powers of A are far smaller than those of its norm.
 
-  Among the matrices are nilpotent and triangular ones. Each result has the bits that it has alone.
+  Nilpotent and triangular matrices are among them. Each result has the bits that it has alone.
   """
   nilpotent = 1e3 * np.triu(rng.standard_normal((4, 4)), 1)
   a = np.stack([
@@ -279,7 +279,7 @@ def test_block_diag():
 
 
 def test_third_derivative_of_funm_hermitian():
-  """The derivative is an error, not 0 as for a constant operand."""
+  """The derivative raises an error, and is not 0 as for a constant operand."""
   third = jax.grad(jax.grad(jax.grad(
       lambda x: linalg.funm_hermitian(x * jnp.eye(2), lambda w: w**5)[0, 0])))
   with pytest.raises(NotImplementedError, match="third"):

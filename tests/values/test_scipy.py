@@ -125,7 +125,8 @@ def test_logarithms_and_powers(rng):
 
 @cases.each_dtype(np.float64, np.float32)
 def test_logarithms_and_powers_of_small_jordan_blocks(dtype):
-  """Exact to rounding for tiny to large eigenvalues, and for two blocks in one matrix."""
+  """Results are exact to rounding for tiny to large eigenvalues, and for two blocks in one
+  matrix."""
   x = np.array(
       [1e-2, 1e-4, 1e-8, 1e-30, 1e-200, 1e200] if dtype == np.float64 else [1e-2, 1e-8, 1e-30])
   x = x.astype(dtype)
@@ -145,13 +146,13 @@ def test_logarithms_and_powers_of_small_jordan_blocks(dtype):
 
 
 def test_exponents():
-  """An exponent that is not a finite real number is an error that names the exponent."""
+  """An exponent that is not a finite real number raises an error that names the exponent."""
   a = 4 * np.eye(2)
   power = linalg.scipy.fractional_matrix_power
   for t in (np.inf, -np.inf, np.nan, np.float32(np.inf)):
-    with pytest.raises(ValueError, match="_power takes a finite number as t, got"):
+    with pytest.raises(ValueError, match="_power: t must be finite, got"):
       power(a, t)
-  wrong = "fractional_matrix_power takes a real number as t, got <class"
+  wrong = "fractional_matrix_power: t must be a real number, got <class"
   for t in (0.5j, np.complex128(0.5), "0.5", "x", None):
     with pytest.raises(TypeError, match=wrong):
       power(a, t)  # pyright: ignore[reportArgumentType]
@@ -164,7 +165,7 @@ def test_exponents():
 @pytest.mark.extended
 @cases.each_double
 def test_derivatives_of_logarithms(dtype, rng):
-  """At a defective matrix and at the identity. The third derivative is refused."""
+  """The points are a defective matrix and the identity. The third derivative is refused."""
   points = [(x.astype(dtype),) for x in (2 * np.eye(2) + np.eye(2, k=1), np.eye(2))]
   derivatives.check_at_each(linalg.scipy.logm, points, rng, tolerance=1e-7)
   third = jax.grad(jax.grad(jax.grad(lambda x: linalg.scipy.logm(x * jnp.eye(1)).real[0, 0])))
@@ -321,7 +322,8 @@ def test_functions_of_small_and_large_matrices(scale):
 @pytest.mark.extended
 @cases.each_double
 def test_derivatives_of_functions(dtype, rng):
-  """At defective matrices, at the identity and at a general matrix; also the third derivative."""
+  """The points are defective matrices, the identity and a general matrix. The third derivative is
+  tested too."""
   points = [(x.astype(dtype),) for x in (
       2 * np.eye(3) + np.eye(3, k=1), np.eye(3), np.diag([1, 1, 3]) + np.eye(3, k=2),
       3 * np.eye(3) + matrices.general(rng, (), 3, 3, np.float64) / 2)]
@@ -335,7 +337,8 @@ def test_derivatives_of_functions(dtype, rng):
 
 @pytest.mark.extended
 def test_numbers_that_a_function_refers_to(rng):
-  """Derivatives by the numbers and by the matrix, in any order and mode, and under `vmap`."""
+  """Derivatives by the numbers and by the matrix are right in any order and mode, and under
+  `vmap`."""
   a = np.array([[2.0, 1], [0, 2]])  # f(A) = [[f(2), f'(2)], [0, f(2)]]
   weights = np.array([0.5, 2.0])
 
@@ -585,7 +588,7 @@ def test_ldl_of_larger_matrices(n, dtype, rng):
 @pytest.mark.extended
 @cases.each_double
 def test_derivatives_of_ldl(dtype, rng):
-  """Pivots of order 2, both triangles, and complex symmetric matrices."""
+  """The matrices have pivots of order 2, either triangle, or are complex symmetric."""
   for hermitian, lower in ((True, True), (True, False), (False, True)):
     a = _indefinite(rng, 4, dtype, hermitian)[1]
     derivatives.check(
@@ -642,7 +645,8 @@ def test_riccati_of_strongly_unstable_systems(dtype):
 
 
 def test_discrete_riccati_of_singular_weights():
-  """R = 0 and R of rank one: values, and the derivative by R against a difference."""
+  """Values are right at R = 0 and R of rank one, and so is the derivative by R against a
+  difference."""
   a, b = np.array([[1.0, 1.0], [0.0, 1.0]]), np.array([[0.0, 1.0], [1.0, 0.5]])
   solve = quick_jit(lambda r: jax.jvp(
       lambda r: DISCRETE[0](a, b, jnp.eye(2), r), (r,), (jnp.eye(2),)))
@@ -691,7 +695,8 @@ def test_riccati_equations_without_a_solution():
 
 @pytest.mark.extended
 def test_derivatives_of_riccati(rng):
-  """To second order, for a discrete equation with S whose closed loop is defective."""
+  """Derivatives are right to second order for a discrete equation with S whose closed loop is
+  defective."""
   a = np.eye(2, k=1) + 0.5 * np.eye(2)
   b = np.array([[0.0], [1.0]])
   derivatives.check(
