@@ -146,6 +146,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
   for item in items:
     if _is_slow(item):
       item.add_marker("extended")
+  for item in selection.left_by_turns(x for x in items if not x.get_closest_marker("extended")):
+    item.add_marker("extended")
   config.stash[_EXTENDED] = {item.path for item in items if item.get_closest_marker("extended")}
   left_out = {item for item in items if _is_left_out(config, item)}
   config.hook.pytest_deselected(items=list(left_out))

@@ -13,6 +13,7 @@ from jax.sharding import AxisType
 
 import cases
 import linalg
+import selection
 from quick import quick_jit
 from sharded import (
     BATCH,
@@ -47,6 +48,7 @@ def _types(operands, batch, sizes=None):
       for x in operands]
 
 
+@selection.in_turn(1)
 @pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit], ids=lambda kind: kind.name)
 def test_symbolic_batch_called_sharded(case, kind, rng):
   """Catches a rule made of symbolic sizes that gathers once the sizes are known."""
@@ -162,6 +164,7 @@ def test_disabled_checks():
   same_bits(exported.call(*operands), linalg.cholesky(*operands))
 
 
+@selection.in_turn(1)
 @pytest.mark.parametrize("platform", ["tpu", "cuda", "rocm"])
 def test_lowering_without_handlers(case, platform, rng):
   """Catches a fallback that cannot be lowered, and a handler called where there is none."""
