@@ -144,7 +144,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
   items[:] = [item for item in items if not _makes_no_difference(item)]
   for item in items:
-    if _is_slow(item):
+    if _is_slow(item) or selection.is_extended_value(item):
       item.add_marker("extended")
   for item in selection.left_by_turns(x for x in items if not x.get_closest_marker("extended")):
     item.add_marker("extended")

@@ -308,6 +308,7 @@ def test_run(options, expected, tmp_path):
   assert ran.stdout.strip() == expected
 
 
+@pytest.mark.extended
 def test_main_of_a_program_stays(tmp_path):
   """Threads and pickles look up the program's module after its last line has run."""
   (tmp_path / "package").mkdir()
@@ -361,6 +362,7 @@ for enabled in (False, True, False):
 """
 
 
+@pytest.mark.extended
 def test_persistent_cache(tmp_path):
   """Programs with handlers and without have separate entries, which a second process finds."""
   root = pathlib.Path(linalg.__file__).parents[1]

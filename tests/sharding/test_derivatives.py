@@ -66,6 +66,7 @@ def _check(mode, case, kind, dtype, rng):
   sharded_like(results, mesh, "x")
 
 
+@selection.extended_for("cholesky_update")
 @selection.in_turn(1)
 @CASES
 @pytest.mark.parametrize(

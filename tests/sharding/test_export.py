@@ -135,10 +135,11 @@ for name, blob, operands, expected in pickle.load(open(sys.argv[1], "rb")):
 """
 
 
-def test_round_trip_through_a_process(rng, tmp_path):
+@pytest.mark.parametrize("slow", [False, pytest.param(True, marks=pytest.mark.extended)])
+def test_round_trip_through_a_process(slow, rng, tmp_path):
   """Catches a program that only the process that made it can run: LAPACK not loaded, no targets."""
   rows = []
-  for case in cases.CASES:
+  for case in (case for case in cases.CASES if (case.slow or case.variant) == slow):
     operands = case.operands(rng, (3,), N, N, np.float64)
     exported = _export(case.results, _types(operands, export.symbolic_shape("b")))
     expected = [np.asarray(x) for x in jax.jit(case.results)(*operands)]

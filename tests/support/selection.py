@@ -6,6 +6,7 @@ A test has the decorator, or its module sets the name in capitals to True:
 - `all_dtypes`: arithmetic matters. Two dtypes by default, the other two with `extended`.
 - both: float32 by default, the other three with `extended`.
 - `compiles`: it compiles a program for each case. Slow cases and variants are `extended`.
+- `extended_for(*values)`: it takes long for these values of a parameter, so they are `extended`.
 - `in_turn(count, of)`: for each case, or another parameter, so many of the tests run by default.
   The cases take the values of the other parameters in turn. The rest are `extended`.
 """
@@ -22,6 +23,19 @@ def _choose(name, test, value=True):
 one_dtype = functools.partial(_choose, "one_dtype")
 all_dtypes = functools.partial(_choose, "all_dtypes")
 compiles = functools.partial(_choose, "compiles")
+
+
+def extended_for(*values):
+  return lambda test: _choose("extended_for", test, frozenset(values))
+
+
+def is_extended_value(item):
+  """Whether the test takes long for a value of the item's parameters."""
+  values = getattr(getattr(item, "function", None), "extended_for", ())
+  parameters = getattr(getattr(item, "callspec", None), "params", {}).values()
+  return bool(values) and any(
+      name in values for x in parameters
+      if isinstance(name := getattr(x, "name", getattr(x, "__name__", x)), str))
 
 
 def in_turn(count, of="case"):

@@ -44,7 +44,8 @@ def test_inverse_pth_root_with_ridge(rng):
 
 
 @cases.each_double
-@pytest.mark.parametrize("shape", [(3, 3), (5, 3), (3, 5)], ids=str)
+@pytest.mark.parametrize("shape", [
+    (5, 3), *(pytest.param(x, marks=pytest.mark.extended) for x in ((3, 3), (3, 5)))], ids=str)
 def test_polar_at_equal_singular_values(shape, dtype, rng):
   """The polar factors on both sides are right, and so are their derivatives."""
   sides = ("right", "left")
@@ -187,8 +188,7 @@ def test_derivative_of_an_ill_conditioned_cholesky_update(downdate, dtype, rng):
   np.testing.assert_allclose(slope, factor, rtol=0, atol=1e-14)
 
 
-@pytest.mark.all_dtypes
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64, np.complex128])
+@cases.each_dtype(np.float32, np.float64, np.complex64, np.complex128)
 def test_derivative_of_a_cholesky_update_by_a_large_vector(dtype, rng):
   """Derivatives keep all digits for any ratio of |R| and |w|.
 
