@@ -17,6 +17,7 @@ from jax.lax import linalg as lax_linalg
 
 import cases
 import linalg
+import selection
 from linalg._accelerate import routes, switch
 
 HANDLER = "linalg_cholesky"
@@ -294,6 +295,7 @@ print(__name__, sys.argv[1:], "linalg_cholesky" in text, "linalg_matmul" in prod
 """
 
 
+@selection.extended_for("__main__ [] True True")
 @pytest.mark.parametrize("options,expected", [
     (["script.py", "--products"], "__main__ ['--products'] True False"),
     (["--products", "-m", "script"], "__main__ [] True True"),

@@ -161,7 +161,8 @@ VMAPPED = {
 
 
 @pytest.mark.parametrize("transform", [
-    pytest.param(name, marks=pytest.mark.extended) if name.startswith("vmap of") else name
+    pytest.param(name, marks=pytest.mark.extended)
+    if name.startswith("vmap of") or name == "part of it" else name
     for name in VMAPPED])
 def test_inside_vmap_and_scan(transform):
   """The index begins with the positions in mapped dimensions, outermost first.
@@ -180,6 +181,7 @@ def test_inside_the_gradient_of_a_scan():
   assert _raises(linalg.checked(jax.grad(loop)), bad) == _message("cholesky", "()")
 
 
+@selection.extended_for("(5, 1)", "(1, 6)")
 @with_kinds(
     "shape, index, shown, spec",
     [((16,), (13,), "(13)", ("x",)), ((8, 2), (5, 1), "(5, 1)", ("x",)),

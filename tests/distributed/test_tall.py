@@ -351,7 +351,7 @@ def energy(results):
       for x in map(jnp.atleast_1d, results))
 
 
-@selection.extended_for("polar")
+@selection.extended_for("lstsq", "polar")
 @with_kinds("name", CALLS)
 @cases.each_double
 def test_derivatives(name, kind, dtype, rng):

@@ -172,17 +172,19 @@ def test_one_sharded_operand(name, batch, operand, constant, rng):
   assert _specs([result]) == [("x", None, None)]
 
 
-def test_vmap_beside_sharded_batch(case, rng):
+@selection.in_turn(1)
+@pytest.mark.parametrize(
+    "axis, spec", [(0, (None, "x", "y")), (1, ("x", None, "y")), (2, ("y", None, "x"))], ids=str)
+def test_vmap_beside_sharded_batch(case, axis, spec, rng):
   """Catches a mapped dimension put in the position where the type has the sharded one."""
   mesh = make_mesh((4, 2), ("x", "y"), EXPLICIT)
   operands = case.operands(rng, (3, BATCH, SECOND_BATCH), N, N, np.float64)
   sharded = place(operands, mesh, None, "x", "y")
-  for axis, spec in ((0, (None, "x", "y")), (1, ("x", None, "y")), (2, ("y", None, "x"))):
-    function = jax.vmap(case.results, in_axes=axis)
-    results = compile_local(function, sharded)(*sharded)
-    same_bits(results, quick_compile(function, operands)(*operands))
-    for actual in _specs(results):
-      assert actual[:3] == spec
+  function = jax.vmap(case.results, in_axes=axis)
+  results = compile_local(function, sharded)(*sharded)
+  same_bits(results, quick_compile(function, operands)(*operands))
+  for actual in _specs(results):
+    assert actual[:3] == spec
 
 
 def test_type_with_mesh_in_context(case, rng):

@@ -92,6 +92,7 @@ def test_residuals_of_many_large(name, n, dtype, rng):
 
 # Determinants are left out. In double precision their reference is a LAPACK result in double
 # precision too.
+@selection.in_turn(1)
 @cases.each([case for case in cases.CASES if case.lapack])
 @pytest.mark.parametrize("n", [3, 16])
 def test_no_worse_than_stock(case, dtype, n, rng):

@@ -84,6 +84,7 @@ def _exponential_and_derivative(a, e):
   return result[:n, :n], result[:n, n:]
 
 
+@pytest.mark.extended
 def test_expm_of_matrices_with_smaller_powers(rng):
   """Values and derivatives where powers of A are far smaller than those of its norm.
 
@@ -234,7 +235,7 @@ def test_cholesky_update_out_of_range(r, w):
 
 
 @pytest.mark.cpu
-@pytest.mark.parametrize("n", [3, 60])
+@pytest.mark.parametrize("n", [3, pytest.param(60, marks=pytest.mark.extended)])
 def test_cholesky_update_of_a_singular_factor(n, rng):
   """The factor is JAX's. Its diagonal may be 0 or negative, and rows that w leaves out stay."""
   r = np.triu(rng.standard_normal((20, n, n)))

@@ -318,6 +318,7 @@ def test_derivatives_of_small_matrices(dtype, scale, tolerance):
       rtol=tolerance)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("scale", [1e-150, 1e150])
 def test_functions_of_small_and_large_matrices(scale):
   a = scale * np.array([[2.0, 1, 3], [0, 2, 1], [0, 0, 5]])
@@ -472,6 +473,7 @@ def test_equations_without_a_unique_solution(rng):
       linalg.checked(function)(*operands)
 
 
+@pytest.mark.extended
 @cases.each_double
 def test_derivatives_of_equations_at_defective_matrices(dtype, rng):
   a = np.diag(np.full(2, 0.5), 0) + np.eye(2, k=1)
