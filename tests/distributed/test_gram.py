@@ -10,6 +10,7 @@ from jax.sharding import PartitionSpec as P
 import linalg
 import linalg.distributed as dist
 import matrices
+import selection
 from one_matrix import close
 from quick import quick_compile, quick_jit
 from sharded import KINDS, make_mesh
@@ -27,6 +28,7 @@ def of_gram(a, p, **options):
   return linalg.inverse_pth_root(a.mT.conj() @ a, p, **options)
 
 
+@selection.extended_for("Auto")
 @KINDS
 @pytest.mark.parametrize("dtype", [
     np.complex128, *[pytest.param(x, marks=pytest.mark.extended)

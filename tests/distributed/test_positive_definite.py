@@ -288,6 +288,7 @@ def test_where_it_is_asked(rng):
     assert found.sharding.is_equivalent_to(NamedSharding(x.sharding.mesh, spec), 2)
 
 
+@pytest.mark.extended
 def test_bits_do_not_depend_on_the_layout(rng):
   """Bits agree in one grid at one panel width, also for a size that neither divides."""
   a = positive(rng, 56, np.float64)

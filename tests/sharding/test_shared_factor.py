@@ -14,6 +14,7 @@ import scipy.linalg
 
 import linalg
 import matrices
+import selection
 from quick import quick_compile, quick_jit
 from sharded import (
   BATCH,
@@ -125,6 +126,7 @@ MODES = [
 DERIVATIVES = {_vjp_of_vmap, _jvp_of_vmap, _vmap_of_vjp, _vmap_of_jvp}
 
 
+@selection.in_turn(2, "name")
 @NAMES
 @with_kinds("mode, batch", MODES)
 def test_shared_factor(name, mode, batch, kind, rng):

@@ -12,6 +12,7 @@ import cases
 import derivatives
 import linalg.scipy
 import matrices
+import selection
 from quick import quick_compile, quick_jit
 from sharded import KINDS, make_mesh, no_collectives, place
 
@@ -188,6 +189,7 @@ def _with_jordan_blocks(rng, *blocks):
   return x @ jordan @ np.linalg.inv(x)
 
 
+@selection.extended_for("log", "inverse", "sine")
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions(name, rng):
   """Separate, equal, nearly equal and scattered eigenvalues, with and without Jordan blocks."""
@@ -207,19 +209,27 @@ def test_functions(name, rng):
   assert np.all(error < 1e-11)
 
 
-def test_functions_that_are_not_analytic(rng):
-  """They work at separate eigenvalues, and at equal ones without a Jordan block. NumPy's do too.
-
-  A matrix with a Jordan block has NaN, for itself alone, and an infinite estimate of the error.
-  """
+def _with_signs(rng):
+  """Two matrices with separate and with equal eigenvalues, and their sign."""
   x = matrices.well_conditioned(rng, (), 4, np.float64)
   inverse, signs = np.linalg.inv(x), np.array([1.0, -1, 1, -1])
   a = np.stack([x * values @ inverse for values in (signs * [1, 2, 3, 4], signs)])
+  return a, x * signs @ inverse
+
+
+@pytest.mark.extended
+def test_functions_that_are_not_analytic(rng):
+  """They work at separate eigenvalues, and at equal ones without a Jordan block. NumPy's do too."""
+  a, expected = _with_signs(rng)
   for sign in (lambda z: jnp.sign(z.real), lambda z: np.sign(z.real)):
-    np.testing.assert_allclose(
-        linalg.scipy.funm(a, sign), np.stack(2 * [x * signs @ inverse]), atol=1e-12)
-  np.testing.assert_allclose(linalg.scipy.funm(a[0], jnp.sign), x * signs @ inverse, atol=1e-12)
+    np.testing.assert_allclose(linalg.scipy.funm(a, sign), np.stack(2 * [expected]), atol=1e-12)
+  np.testing.assert_allclose(linalg.scipy.funm(a[0], jnp.sign), expected, atol=1e-12)
   np.testing.assert_array_equal(linalg.scipy.funm(-np.eye(3), jnp.log), 1j * np.pi * np.eye(3))
+
+
+def test_functions_at_jordan_blocks_where_they_are_not_analytic(rng):
+  """The matrix has NaN, for itself alone, and an infinite estimate of the error."""
+  a, _ = _with_signs(rng)
   defective = -np.eye(4) + np.eye(4, k=1)
   function = quick_jit(lambda a: linalg.scipy.funm(a, jnp.log, disp=False))
   found, error = function(np.stack([a[0], defective, a[1]]))
@@ -249,7 +259,7 @@ def test_estimated_errors(rng):
   assert np.max(error) > 1e-11
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64])
+@cases.each_dtype(np.float32, np.float64, np.complex64)
 def test_estimated_errors_beside_a_pole(dtype, rng):
   """Rounding a matrix or its contour nodes costs digits, which the estimate must count."""
   dtype = np.dtype(dtype)
@@ -278,6 +288,7 @@ def test_estimated_errors_beside_a_pole(dtype, rng):
   assert np.sum(estimate < 1e-3) > len(a) / 4
 
 
+@pytest.mark.extended
 def test_many_equal_eigenvalues(rng):
   """There are more eigenvalues than points on a circle."""
   a = np.stack([2 * np.eye(40) + np.triu(matrices.general(rng, (), 40, 40, np.float64), 1) / 4,
@@ -308,6 +319,7 @@ def test_derivatives_of_small_matrices(dtype, scale, tolerance):
       rtol=tolerance)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("scale", [1e-150, 1e150])
 def test_functions_of_small_and_large_matrices(scale):
   a = scale * np.array([[2.0, 1, 3], [0, 2, 1], [0, 0, 5]])
@@ -388,6 +400,8 @@ REFERENCES = {
     "a product": (lambda x, p: x**2 * p, 3 + 4j, 4.0)}
 
 
+@selection.extended_for(
+    "cancelling roots", "large and small parts", "an imaginary part", "a conjugate", "a product")
 @pytest.mark.parametrize("name", REFERENCES)
 def test_gradients_by_what_a_function_refers_to(name):
   f, p, expected = REFERENCES[name]
@@ -400,6 +414,7 @@ def test_gradients_by_what_a_function_refers_to(name):
   np.testing.assert_allclose(quick_jit(jax.grad(corner))(p), expected, rtol=1e-13)
 
 
+@selection.extended_for("Auto")
 @KINDS
 def test_what_a_function_refers_to_beside_sharded_matrices(kind, rng):
   """An array and a traced number. Only the slope of the number needs a collective, for its sum."""
@@ -461,6 +476,7 @@ def test_equations_without_a_unique_solution(rng):
       linalg.checked(function)(*operands)
 
 
+@pytest.mark.extended
 @cases.each_double
 def test_derivatives_of_equations_at_defective_matrices(dtype, rng):
   a = np.diag(np.full(2, 0.5), 0) + np.eye(2, k=1)
@@ -626,8 +642,7 @@ def test_riccati(pair, rng):
       theirs(chain, last, (eye + np.ones((3, 3))) / 2, eye[:1, :1]), rtol=1e-9)
 
 
-@pytest.mark.all_dtypes
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@cases.each_dtype(np.float32, np.float64)
 def test_riccati_of_strongly_unstable_systems(dtype):
   """The balanced pencil keeps digits that inverses of R and of M + L would lose."""
   rng = np.random.default_rng(5)
