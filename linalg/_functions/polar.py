@@ -24,7 +24,7 @@ def _unitary_jvp(primals, tangents):
   w = _unitary_p(*primals)
   p = symmetrized(product(w, a, adjoint_a=True))
   k = product(w, da, adjoint_a=True)
-  dw = product(w, lyapunov_p(p, s, adjoint(vh), k - adjoint(k)))
+  dw = product(w, lyapunov_p(p, s, adjoint(vh), k - adjoint(k), skew=True))
   if a.shape[-2] > a.shape[-1]:
     inverse = pseudo_inverse_p(p, adjoint(vh), reciprocal(s, s != 0), vh)
     dw = dw + product(da - product(w, k), inverse)
