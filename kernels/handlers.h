@@ -24,12 +24,20 @@ consteval Backends CpuOnly([[maybe_unused]] std::string_view on_gpu) { return kC
 // An operand or result is a dtype (T, its Real, its Complex or Int32) and the sizes of one matrix.
 // Sizes in lower case are free. Sizes in upper case follow from them:
 //   X: min(m, n). Q: X or m. V: the rows of vh if Q is the columns of u.
-//   J: n - 1. P: at least k. W: k + 1.
+//   H: m - 1, at least 0. J: n - 1. P: at least k. W: k + 1.
 //   S, U: the sides of the operand that a matrix of n rows stands beside.
 // "!" marks an operand without a batch.
 // clang-format off
 #define LINALG_FOR_EACH_TARGET(visit)                                                           \
   visit(linalg_banded_solve, kBoth, "TWn Tmn Tnm > Tnm I")                                      \
+  visit(linalg_block_tridiagonal_cholesky, CpuOnly("a scan over the blocks"),                   \
+        "Tmnn THnn > Tmnn THnn R I")                                                            \
+  visit(linalg_block_tridiagonal_cholesky_solve, CpuOnly("a scan over the blocks"),             \
+        "Tmnn THnn Tmnk > Tmnk", "forward", "back")                                             \
+  visit(linalg_block_tridiagonal_inverse_blocks, CpuOnly("a scan over the blocks"),             \
+        "Tmnn THnn > Tmnn THnn")                                                                \
+  visit(linalg_block_tridiagonal_solve, CpuOnly("a scan over the blocks"),                      \
+        "THnn Tmnn THnn Tmnk > Tmnk I")                                                         \
   visit(linalg_cholesky, kBoth, "Tnn > Tnn I", "lower", "symmetrize")                           \
   visit(linalg_cholesky_banded, kBoth, "TWn > TWn I", "lower")                                  \
   visit(linalg_cholesky_banded_solve, kBoth, "TWn Tnm > Tnm", "lower")                          \

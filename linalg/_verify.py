@@ -4,7 +4,8 @@ Each operation is compiled for a batch that is sharded over all devices. The com
 residuals, compares its results with SciPy's, counts the collectives in its compiled program, and
 times it against stock JAX. Functions that are composed of others in Python have no residual. Their
 error is the distance from SciPy's or NumPy's result in double precision. The functions that
-`linalg.scipy` adds take long to compile, so they run only when named.
+`linalg.scipy` adds take long to compile, and those of `linalg.structured` take blocks of that size,
+so they run only when named.
 """
 
 import argparse
@@ -23,7 +24,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from rich.console import Console
 
 import linalg
-from linalg._catalogue import SCIPY, TABLE, Case
+from linalg._catalogue import SCIPY, STRUCTURED, TABLE, Case
 from linalg.distributed import report
 
 VIRTUAL_DEVICES = 8
@@ -158,7 +159,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
       prog="python -m linalg", description=__doc__.partition("\n\n")[2] if __doc__ else None)
   parser.add_argument(
       "operations", nargs="*", metavar="OPERATION",
-      help=f"those to run instead of all but linalg.scipy's: {', '.join(names)}")
+      help="those to run instead of all but linalg.scipy's and linalg.structured's: "
+      + ', '.join(names))
   parser.add_argument("--batch", type=int, default=4096, help="number of matrices (%(default)s)")
   parser.add_argument("--n", type=int, default=16, help="their size (%(default)s)")
   parser.add_argument(
@@ -186,7 +188,8 @@ def main(arguments: list[str]) -> int:
   console.print(describe(sharding, options))
   console.print(HEADING, style="bold")
   failures = []
-  names = options.operations or {case.name for case in cases()} - {case.name for case in SCIPY}
+  named_only = {case.name for case in SCIPY + STRUCTURED}
+  names = options.operations or {case.name for case in cases()} - named_only
   for case in cases():
     if case.name in names:
       outcome = observe(case, sharding, options)

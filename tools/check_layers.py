@@ -20,7 +20,7 @@ COMPILED = tuple(
 THREADS = ("thread", "mutex", "atomic", "future", "condition_variable")
 BACKENDS = ("kernels/cpu/", "kernels/cuda/")
 FFI = ("xla/", "kernels/ffi.h", "kernels/handlers.h")
-NAMESPACES = ("linalg.scipy", "linalg.lax", "linalg.distributed")
+NAMESPACES = ("linalg.scipy", "linalg.lax", "linalg.structured", "linalg.distributed")
 
 
 class Rule(NamedTuple):
@@ -43,7 +43,8 @@ RULES = [
     # 3. Functions do not depend on their users.
     Rule(("linalg/_functions/*.py",), ("linalg._accelerate", *NAMESPACES)),
     # 4. Operations call handlers through linalg.ffi only.
-    Rule(("linalg/_f*/*.py", "linalg/scipy/*.py", "linalg/lax/*.py", "linalg/distributed/*.py"),
+    Rule(("linalg/_f*/*.py", "linalg/scipy/*.py", "linalg/lax/*.py", "linalg/structured/*.py",
+          "linalg/distributed/*.py"),
          ("linalg._core.primitive", "linalg._core.targets")),
     # 5. Only these files use JAX beyond its public API.
     Rule(("*.py",), ("jax._src", "jax.extend", "jax.interpreters"),

@@ -22,10 +22,12 @@ import linalg.distributed
 import linalg.ffi
 import linalg.lax
 import linalg.scipy
+import linalg.structured
 
 MODULES = {
     module.__name__: module
-    for module in (linalg, linalg.scipy, linalg.lax, linalg.distributed, linalg.ffi)}
+    for module in (
+        linalg, linalg.scipy, linalg.lax, linalg.structured, linalg.distributed, linalg.ffi)}
 SECTIONS = {"Args": "Parameters", "Attributes": "Attributes", "Returns": "Returns"}
 PAGES = ("accelerate", "cuda", "distributed", "functions", "handlers")
 

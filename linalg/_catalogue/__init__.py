@@ -17,15 +17,17 @@ from linalg._catalogue.products import PRODUCTS_AND_NORMS
 from linalg._catalogue.record import FOLLOWED, MODULES, Behaviour, Function, functions_of
 from linalg._catalogue.scipy import SCIPY_FUNCTIONS
 from linalg._catalogue.solving import SOLVING
+from linalg._catalogue.structured import STRUCTURED_FUNCTIONS
 from linalg._catalogue.timed import Timed
 
 __all__ = [
-    "CATALOGUE", "COMPOSED", "DECOMPOSITIONS", "DTYPES", "FOLLOWED", "MODULES", "SCIPY", "TABLE",
-    "Behaviour", "Case", "Function", "Timed", "functions_of", "instead_when_sharded"]
+    "CATALOGUE", "COMPOSED", "DECOMPOSITIONS", "DTYPES", "FOLLOWED", "MODULES", "SCIPY",
+    "STRUCTURED", "TABLE", "Behaviour", "Case", "Function", "Timed", "functions_of",
+    "instead_when_sharded"]
 
 CATALOGUE: tuple[Function, ...] = (
     *POSITIVE, *SOLVING, *ORTHOGONAL, *EIGEN, *FUNCTIONS, *PRODUCTS_AND_NORMS, *PACKAGE,
-    *SCIPY_FUNCTIONS, *LAX_FUNCTIONS, *DISTRIBUTED)
+    *SCIPY_FUNCTIONS, *LAX_FUNCTIONS, *STRUCTURED_FUNCTIONS, *DISTRIBUTED)
 
 TABLE: tuple[Case, ...] = tuple(case for function in CATALOGUE for case in function.cases)
 """The cases of all functions."""
@@ -33,11 +35,15 @@ TABLE: tuple[Case, ...] = tuple(case for function in CATALOGUE for case in funct
 SCIPY: tuple[Case, ...] = tuple(case for function in SCIPY_FUNCTIONS for case in function.cases)
 """The cases of the functions that `linalg.scipy` adds."""
 
+STRUCTURED: tuple[Case, ...] = tuple(
+    case for function in STRUCTURED_FUNCTIONS for case in function.cases)
+"""The cases of `linalg.structured`, whose operands are blocks rather than matrices."""
+
 COMPOSED: tuple[Case, ...] = tuple(case for case in TABLE if case.composed)
 """The cases of functions that are composed of others in Python."""
 
 DECOMPOSITIONS: tuple[Case, ...] = tuple(
-    case for case in TABLE if not case.composed and case not in SCIPY)
+    case for case in TABLE if not case.composed and case not in SCIPY + STRUCTURED)
 """The cases of functions that have handlers of their own."""
 
 

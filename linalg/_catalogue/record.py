@@ -15,6 +15,7 @@ FOLLOWED = {
     "linalg": ("jax.numpy.linalg", "jax.scipy.linalg", "jax.lax.linalg"),
     "linalg.scipy": ("jax.scipy.linalg", "scipy.linalg"),
     "linalg.lax": ("jax.lax.linalg",),
+    "linalg.structured": (),
     "linalg.distributed": (),
 }
 MODULES = tuple(FOLLOWED)

@@ -17,12 +17,15 @@ import linalg
 import linalg.distributed
 import linalg.lax
 import linalg.scipy
+import linalg.structured
 from linalg import _verify
 from linalg._catalogue import CATALOGUE, functions_of, instead_when_sharded
 
 TESTS = pathlib.Path(__file__).parents[1]
 ROOT = TESTS.parent
-MODULES = {x.__name__: x for x in (linalg, linalg.scipy, linalg.lax, linalg.distributed)}
+MODULES = {
+    x.__name__: x
+    for x in (linalg, linalg.scipy, linalg.lax, linalg.structured, linalg.distributed)}
 OF_MATRICES = [
     x for x in CATALOGUE if x.module == "linalg" and x.name not in cases.OF_THE_PACKAGE]
 # The handlers that no function calls but in its derivatives, or JAX's, beside those of derivative
@@ -30,7 +33,9 @@ OF_MATRICES = [
 OF_DERIVATIVES = {
     "linalg_det_cofactors", "linalg_inverse_permutation", "linalg_slogdet_inv_transposed"}
 # The handlers of operations that another operation's fallback calls: no jaxpr shows them.
-WITHIN_OPERATIONS = {"linalg_parlett"}
+WITHIN_OPERATIONS = {
+    "linalg_parlett", "linalg_block_tridiagonal_cholesky_solve",
+    "linalg_block_tridiagonal_inverse_blocks"}
 
 
 def _recorded(module):
@@ -75,7 +80,7 @@ def test_function_of_matrices(function):
   if function.cases:
     assert not function.cases[0].variant
   for case in function.cases:
-    assert case.composed or case in cases.SCIPY or case.kind_of_matrix
+    assert case.composed or case in cases.SCIPY + cases.STRUCTURED or case.kind_of_matrix
     # The values of eigh_tridiagonal alone have a handler, and so the name, of their own.
     name = case.name.replace("eigvalsh_tridiagonal", "eigh_tridiagonal")
     assert f"{name}_".startswith(f"{function.name}_")

@@ -18,10 +18,12 @@ import linalg
 import linalg.distributed
 import linalg.lax
 import linalg.scipy
+import linalg.structured
 import selection
 
 ROOT = pathlib.Path(__file__).parents[2]
-MODULES = (linalg, linalg.scipy, linalg.lax, linalg.distributed, linalg.ffi)
+MODULES = (
+    linalg, linalg.scipy, linalg.lax, linalg.structured, linalg.distributed, linalg.ffi)
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 

@@ -13,10 +13,13 @@ import linalg
 import linalg.distributed
 import linalg.lax
 import linalg.scipy
+import linalg.structured
 from linalg._catalogue import CATALOGUE
 
 EYE = np.eye(3)
-MODULES = {x.__name__: x for x in (linalg, linalg.scipy, linalg.lax, linalg.distributed)}
+MODULES = {
+    x.__name__: x
+    for x in (linalg, linalg.scipy, linalg.lax, linalg.structured, linalg.distributed)}
 
 
 # The functions of matrices, and `checked`.

@@ -16,6 +16,7 @@ from linalg._catalogue import (
   DECOMPOSITIONS,
   DTYPES,
   SCIPY,
+  STRUCTURED,
   TABLE,
   Case,
   Function,
@@ -23,7 +24,8 @@ from linalg._catalogue import (
 from linalg._core import targets as _targets
 
 __all__ = [
-    "CASES", "CATALOGUE", "COMPOSED", "DTYPES", "OF_SCIPY", "OF_THE_PACKAGE", "SCIPY", "TABLE",
+    "CASES", "CATALOGUE", "COMPOSED", "DTYPES", "OF_SCIPY", "OF_THE_PACKAGE", "SCIPY", "STRUCTURED",
+    "TABLE",
     "Case", "Function", "calling", "each", "each_double", "each_dtype",
     "each_function", "each_in_double", "function", "gradients", "has_handlers", "named",
     "of_inexact", "tangents", "targets", "targets_in", "targets_of", "with_handlers"]
@@ -145,7 +147,7 @@ def calling(target: str, ranks: tuple[int, ...]) -> Case:
   That is the case with the longest name that the target's name begins with, or else the first one
   that calls no other target.
   """
-  some = (*CASES, *SCIPY)
+  some = (*CASES, *SCIPY, *STRUCTURED)
   begins = [
       case for case in some
       if f"{target}_".startswith(f"linalg_{case.name}_") and case.ranks == ranks]

@@ -52,6 +52,7 @@ class Shapes {
     const bool full = OneIn(random, 2);
     sizes_['Q'] = full ? m : sizes_['X'];
     sizes_['V'] = full ? n : sizes_['X'];
+    sizes_['H'] = std::max<int64_t>(m - 1, 0);
     sizes_['J'] = std::max<int64_t>(n - 1, 0);
     sizes_['W'] = sizes_['k'] + 1;
     sizes_['P'] = sizes_['k'] + Uniform(random, 0, 3);

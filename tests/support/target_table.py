@@ -35,7 +35,8 @@ def sizes(m: int, n: int, k: int) -> dict[str, int]:
   """The size that each letter stands for. P, which only has a lower bound, is k."""
   short = min(m, n)
   return {
-      "m": m, "n": n, "k": k, "X": short, "Q": short, "V": short, "J": max(n - 1, 0), "P": k,
+      "m": m, "n": n, "k": k, "X": short, "Q": short, "V": short, "H": max(m - 1, 0),
+      "J": max(n - 1, 0), "P": k,
       "W": k + 1, "S": n, "U": k}
 
 

@@ -35,7 +35,7 @@ from sharded import (
   unsharded,
 )
 
-IN_PYTHON = cases.COMPOSED + cases.SCIPY
+IN_PYTHON = cases.COMPOSED + cases.SCIPY + cases.STRUCTURED
 CASES = cases.each(IN_PYTHON)
 DIFFERENTIABLE = cases.each([case for case in IN_PYTHON if case.differentiable])
 extended = pytest.mark.extended

@@ -25,7 +25,7 @@ def _operations():
   handled = {x for x in cases.targets("cpu") if not x.endswith(("_jvp", "_vjp"))}
   modules = [
       module for name, module in sorted(sys.modules.items())
-      if name.startswith(("linalg._", "linalg.scipy._"))]
+      if name.startswith(("linalg._", "linalg.scipy._", "linalg.structured._"))]
   for name, value in (item for module in modules for item in vars(module).items()):
     several = isinstance(value, tuple) and hasattr(value, "_fields")
     members = {f"{name}.{x}": getattr(value, x) for x in value._fields} if several else {}
@@ -73,6 +73,10 @@ def _triangle_and_diagonals(rng, a):
 
 # For an operation that no program of a case calls: the case to take operands from, and how.
 WITHIN = {
+    "linalg_block_tridiagonal_cholesky_solve": (
+        "block_tridiagonal_cholesky", lambda rng, *operands: operands),
+    "linalg_block_tridiagonal_inverse_blocks": (
+        "block_tridiagonal_cholesky", lambda rng, *operands: operands[:2]),
     "linalg_inverse_permutation": ("lu_pivots_to_permutation", lambda rng, p: (p, p)),
     "linalg_parlett": ("funm", _triangle_and_diagonals)}
 
