@@ -62,8 +62,8 @@ class Function:
     calls: suffix of a test's name -> a call that JAX's module takes too. A function that follows
       jax.numpy.linalg has call(module, a) for a stack of square matrices, and results of JAX's
       types. By default each required parameter is the stack. A function that follows JAX's other
-      modules has call(module, a, p, b) for a general matrix, a positive definite one and two
-      columns, and JAX's results.
+      modules has call(module, a, p, b), and JAX's results. a is a general matrix, p a positive
+      definite one, and b has two columns.
     cases: how it is called, checked and timed. The first is the usual way.
     no_cases: why a function has no cases.
   """

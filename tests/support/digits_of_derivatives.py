@@ -1,7 +1,7 @@
 """Compares derivatives in every mode, to second order, with those in many digits.
 
-An error is measured by the change of the exact derivative that a rounding of the operands makes, so
-that one limit holds for every kind of operand.
+The unit of an error is the change of the exact derivative that a rounding of the operands makes. So
+one limit holds for every kind of operand.
 """
 
 import functools

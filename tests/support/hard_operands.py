@@ -31,7 +31,7 @@ ORDER = np.array([2, 0, 1])
 
 def _grades(kind, dtype, count=N):
   """Factors of rows or columns. The elements of a matrix then span 10^±8, or 10^±4 in single
-  precision and of mild kinds, where the smallest singular values must not count as zero."""
+  precision and of mild kinds. The smallest singular values of mild kinds must not count as zero."""
   mild = kind.startswith("mildly") or np.finfo(dtype).eps > 1e-10
   return 10.0 ** np.linspace(*((2, -2) if mild else (4, -4)), count)
 

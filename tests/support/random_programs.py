@@ -160,6 +160,12 @@ def _modulus_of(b, a, c):
   return (_adjoint(vh) * s) @ vh
 
 
+def _polar_by_svd(la, x, c):
+  del c
+  u, _, vh = la.svd(x, full_matrices=False)
+  return u @ vh
+
+
 def _modulus(la, x, c):
   del c
   _, s, vh = la.svd(x, full_matrices=False)
@@ -312,10 +318,7 @@ STEPS = {
     "lu": Step("general", "general", _lu_again, lambda b, a, c: a),
     "qr": Step("general", "general", _positive_qr, _q_of, stock=True),
     "polar": Step("general", "general", lambda la, x, c: linalg.polar(x)[0], _polar_of),
-    "polar of svd": Step(
-        "general", "general",
-        lambda la, x, c: (lambda u, s, vh: u @ vh)(*la.svd(x, full_matrices=False)), _polar_of,
-        stock=True),
+    "polar of svd": Step("general", "general", _polar_by_svd, _polar_of, stock=True),
     "modulus of svd": Step("general", "positive", _modulus, _modulus_of, stock=True),
     "modulus": Step("general", "positive", lambda la, x, c: linalg.polar(x)[1], _modulus_of),
     "expm": Step("general", "general", lambda la, x, c: linalg.expm(x / _norm(x)),
@@ -384,8 +387,9 @@ STEPS = {
                      lambda b, a, c: b.eigh(a)[0], stock=True),
     "svdvals": Step("general", "end", lambda la, x, c: la.svdvals(x), lambda b, a, c: b.svd(a)[1],
                     stock=True),
-    "eigvals": Step("general", "end", lambda la, x, c: _scalar(jnp.sum(la.eigvals(x) ** 3, -1).real),
-                    lambda b, a, c: np.reshape(b.real(np.trace(a @ a @ a)), 1), stock=True),
+    "eigvals": Step(
+        "general", "end", lambda la, x, c: _scalar(jnp.sum(la.eigvals(x) ** 3, -1).real),
+        lambda b, a, c: np.reshape(b.real(np.trace(a @ a @ a)), 1), stock=True),
     "cho_logdet": Step("lower", "end", lambda la, x, c: _scalar(linalg.cho_logdet((x, True))),
                        lambda b, a, c: 2 * _sum_of_logarithms(b, abs(np.diagonal(a)))),
 }
@@ -415,7 +419,7 @@ def _norm_of(b, a):
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-  """What a seed makes. The constants are square matrices, one for each step."""
+  """A program that a seed makes. The constants are square matrices, one for each step."""
 
   seed: int
   mode: str
@@ -492,7 +496,7 @@ def _mesh():
 
 
 def _found(program):
-  """What the program returns: the result, and for derivatives that along the direction too."""
+  """The results of the program: the value, and the derivative along the direction if it has one."""
   x, dx, _ = program.data
   if program.mode == "eager":
     return [program.call(jnp.asarray(x))]
