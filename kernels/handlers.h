@@ -35,9 +35,7 @@ consteval Backends CpuOnly([[maybe_unused]] std::string_view on_gpu) { return kC
   visit(linalg_cholesky_banded_solve, kBoth, "TWn Tnm > Tnm", "lower")                          \
   visit(linalg_cholesky_full_jvp, CpuOnly("JAX's rule before 0.11.2"), "Tnn Tnn > Tnn")         \
   visit(linalg_cholesky_full_vjp, CpuOnly("JAX's rule before 0.11.2"), "Tnn Tnn > Tnn")         \
-  visit(linalg_cholesky_jittered,                                                               \
-        CpuOnly("a Cholesky factorisation of the batch for each jitter"), "Tnn Rk! > Tnn R I",  \
-        "lower", "symmetrize")                                                                  \
+  visit(linalg_cholesky_jittered, kBoth, "Tnn Rk! > Tnn R I", "lower", "symmetrize")            \
   visit(linalg_cholesky_jvp, kBoth, "Tnn Tnn > Tnn", "lower", "symmetrize")                     \
   visit(linalg_cholesky_solve, kBoth, "Tnn Tnk > Tnk", "lower")                                 \
   visit(linalg_cholesky_update, CpuOnly("one triangular solve and sums"), "Tnn Tn > Tnn I",     \

@@ -53,7 +53,7 @@ class CutOff(NamedTuple):
   dtypes: tuple[str, ...]
   least: int
   most: int
-  # By operation, the quantity that is compared with the constant, from n and a number's bytes.
+  # Operation -> the quantity that is compared with the constant, from n and a number's bytes.
   ops: dict[str, Key]
   # The values that have kernels, if not all.
   values: tuple[int, ...] = ()
@@ -121,9 +121,9 @@ def of_side(n: int) -> str:
   return f"Limit({n}, nbytes={square(n, BYTES['f64'])})"
 
 
-# The grids of an operation's cut-offs must not overlap: the path above one, in the build with the
-# least values, is the path below the next. The arrays of one thread are counted as kernels/small
-# allocates them.
+# The grids of an operation's cut-offs must not overlap. In the build with the least values, the
+# path above one cut-off is the path below the next. The arrays of one thread are counted as
+# kernels/small allocates them.
 THREAD_LU: dict[str, Key] = {"lu": square, "inv": two_squares}
 CUT_OFFS = [
     of_dtype("kThreadBytes", "f32", 256, 1024, THREAD_LU),

@@ -31,7 +31,7 @@ def _code(names: Iterable[str]) -> str:
 
 
 def _table(header: str, rows: Iterable[Iterable[str]]) -> str:
-  """A Markdown table; a header without a name for a column has none."""
+  """A Markdown table. A header without a name for a column gives that column no name."""
   lines = [header, "|---" * (header.count("|") - 1) + "|"]
   lines += ["| " + " | ".join(cells).replace("|  |", "| |") + " |" for cells in rows]
   return "\n".join(line.replace("|  |", "| |").replace("  |", " |") for line in lines) + "\n"
@@ -84,8 +84,10 @@ def by_kind() -> str:
   def title(page):
     return (ROOT / "docs" / "reference" / f"{page}.rst").read_text().partition("\n")[0]
 
-  return _table("| Kind | Functions |", (
-      (title(page), _code(x.name for x in functions)) for page, functions in pages.items()))
+  rows = [(title(page), _code(x.name for x in functions)) for page, functions in pages.items()]
+  beyond = [x.name for x in CATALOGUE if x.module == "linalg.scipy" and x.behaviours]
+  rows.append(("Only in `linalg.scipy`", _code(beyond)))
+  return _table("| Kind | Functions |", rows)
 
 
 def _behaviours(functions: Iterable[Function], last: Callable[[Function], bool]) -> str:

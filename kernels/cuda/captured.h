@@ -27,6 +27,7 @@
 // clang-format off
 #define LINALG_FOR_EACH_CAPTURED(visit)                          \
   visit(linalg_cholesky, CholeskyCall)                           \
+  visit(linalg_cholesky_jittered, CholeskyCall)                  \
   visit(linalg_cholesky_solve, SubstitutionCall)                 \
   visit(linalg_det, DeterminantCall)                             \
   visit(linalg_eig, EigCall<false>)                              \

@@ -12,13 +12,13 @@ from linalg._catalogue.factors import cholesky_factor, cholesky_product, solved
 from linalg._catalogue.operands import columns_beside, positive_definite, vector, with_columns
 from linalg._catalogue.record import INDEFINITE, Behaviour, Failure, Function, Kind
 from linalg._catalogue.timed import (
-    COLUMN,
-    LOWER_FACTOR,
-    POSITIVE_DEFINITE,
-    UPPER_FACTOR,
-    VECTOR,
-    Timed,
-    called,
+  COLUMN,
+  LOWER_FACTOR,
+  POSITIVE_DEFINITE,
+  UPPER_FACTOR,
+  VECTOR,
+  Timed,
+  called,
 )
 
 EYE = np.eye(3)

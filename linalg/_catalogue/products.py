@@ -11,12 +11,12 @@ from linalg._catalogue import checks, sharded
 from linalg._catalogue.case import Case
 from linalg._catalogue.distance import composed
 from linalg._catalogue.operands import (
-    general,
-    square,
-    two_square,
-    two_vectors,
-    unitary_beside,
-    vector,
+  general,
+  square,
+  two_square,
+  two_vectors,
+  unitary_beside,
+  vector,
 )
 from linalg._catalogue.record import NO_SINGULAR_VALUES, Behaviour, Function, Kind
 from linalg._catalogue.timed import GENERAL, Timed, called

@@ -13,11 +13,11 @@ from linalg._catalogue.case import Case
 from linalg._catalogue.distance import case_of
 from linalg._catalogue.invariants import singular, spectral
 from linalg._catalogue.operands import (
-    hermitian,
-    positive_definite,
-    square,
-    square_general,
-    with_columns,
+  hermitian,
+  positive_definite,
+  square,
+  square_general,
+  with_columns,
 )
 from linalg._catalogue.record import Behaviour, Function, Kind
 from linalg._catalogue.timed import BANDS, COLUMN, Timed

@@ -11,36 +11,36 @@ from linalg._catalogue import checks, matrices, sharded
 from linalg._catalogue.case import Case
 from linalg._catalogue.distance import composed
 from linalg._catalogue.factors import (
-    cholesky_factor,
-    cholesky_product,
-    lu_factors,
-    lu_operands,
-    lu_product,
-    solved,
-    take,
-    unpack_lu,
+  cholesky_factor,
+  cholesky_product,
+  lu_factors,
+  lu_operands,
+  lu_product,
+  solved,
+  take,
+  unpack_lu,
 )
 from linalg._catalogue.operands import (
-    columns_beside,
-    general,
-    positive_definite,
-    square,
-    vector,
-    with_columns,
+  columns_beside,
+  general,
+  positive_definite,
+  square,
+  vector,
+  with_columns,
 )
 from linalg._catalogue.record import NO_SINGULAR_VALUES, SINGULAR, Behaviour, Function, Kind
 from linalg._catalogue.timed import (
-    COLUMN,
-    DIAGONAL,
-    FACTOR,
-    GENERAL,
-    LOWER_FACTOR,
-    PIVOTS,
-    TALL,
-    TALL_COLUMN,
-    VECTOR,
-    Timed,
-    called,
+  COLUMN,
+  DIAGONAL,
+  FACTOR,
+  GENERAL,
+  LOWER_FACTOR,
+  PIVOTS,
+  TALL,
+  TALL_COLUMN,
+  VECTOR,
+  Timed,
+  called,
 )
 from linalg._catalogue.why import SUMS
 

@@ -113,8 +113,7 @@ def slogdet(a: ArrayLike, *, method: str | None = None) -> SlogdetResult:
   (a,), dtype = as_arrays("slogdet", a)
   check_square("slogdet", a)
   if method not in (None, "lu", "qr"):
-    raise ValueError(
-        f"Unknown slogdet method '{method}'. Supported methods are 'lu' (`None`), and 'qr'.")
+    raise ValueError(f"slogdet: method must be None, 'lu' or 'qr', got {method!r}.")
   sign, logabsdet = slogdet_p(a)
   return SlogdetResult(sign.astype(dtype), logabsdet.astype(real_dtype(dtype)))
 
@@ -202,8 +201,8 @@ def _adjugate(a):
   If P A = L U, it is ±adj(U) L⁻¹ P. There are three cases:
 
   - No pivot is zero: adj(U) = det(U) U⁻¹.
-  - One pivot is zero, the k-th: adj(U) is the product of the other pivots times V⁻¹ eₖ eₖᵀ V⁻¹,
-    where V is U with 1 for that pivot.
+  - Only the k-th pivot is zero: adj(U) is the product of the others times V⁻¹ eₖ eₖᵀ V⁻¹. V is U
+    with 1 for that pivot.
   - Several pivots are zero. Elimination can leave them at rank n - 1 too. A reflection Q gives
     adj(A) = -Q adj(A Q). If the rank is n - 1, the LU factors of A Q have one zero pivot, the last.
     If there are more, the rank is lower and the adjugate is zero.

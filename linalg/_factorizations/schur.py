@@ -182,7 +182,7 @@ schur_p = ffi.operation(
 
 def _schur(name, a, output):
   if output not in ("real", "complex"):
-    raise ValueError(f"Expected 'output' to be either 'real' or 'complex', got {output=}.")
+    raise ValueError(f"{name}: output must be 'real' or 'complex', got {output!r}.")
   (a,), dtype = as_arrays(name, a)
   check_square(name, a)
   if output == "complex":
@@ -240,7 +240,7 @@ def schur_ex(
     a, output: as for `schur`.
 
   Returns:
-    (T, Z, info). info, int32 of shape (...), is 0 on success, -1 if the matrix holds NaN or Inf, or
+    (T, Z, info). info is int32 of shape (...): 0 on success, -1 if the matrix holds NaN or Inf,
     positive if the iteration did not converge. Where it is not 0, the results are NaN.
 
   Example:
@@ -279,9 +279,9 @@ def rsf2csf(
   (t, z), dtype = as_arrays("rsf2csf", T, Z)
   for name, x in (("T", t), ("Z", z)):
     if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
-      raise ValueError(f"Input '{name}' must be square.")
+      raise ValueError(f"rsf2csf: {name} must have shape [..., n, n], got {x.shape}.")
   if t.shape[-1] != z.shape[-1]:
-    raise ValueError(f"Input array shapes must match: Z: {z.shape} vs. T: {t.shape}")
+    raise ValueError(f"rsf2csf: T and Z must have the same n, got {t.shape} and {z.shape}.")
   dtype = complex_dtype(dtype)
   if jnp.iscomplexobj(t):
     w = _triangulating(t, _begins_block(t))

@@ -89,5 +89,5 @@ def sqrtm(A: ArrayLike, blocksize: int = 1) -> jax.Array:
      [0. 3.]]
   """
   if blocksize > 1:
-    raise NotImplementedError("Blocked version is not implemented yet.")
+    raise NotImplementedError(f"sqrtm: blocksize must be 1, got {blocksize}.")
   return _sqrtm(A)

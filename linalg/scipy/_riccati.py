@@ -14,14 +14,14 @@ from jax.typing import ArrayLike
 
 from linalg import ffi
 from linalg._core.algebra import (
-    adjoint,
-    binade,
-    diagonal_of,
-    identities_like,
-    reciprocal,
-    symmetrized,
-    without_none,
-    zeros_like,
+  adjoint,
+  binade,
+  diagonal_of,
+  identities_like,
+  reciprocal,
+  symmetrized,
+  without_none,
+  zeros_like,
 )
 from linalg._core.checks import check
 from linalg._core.implicit_functions import given_factors
@@ -240,8 +240,8 @@ def _in_circle(w):
 class _Equation(NamedTuple):
   """A Riccati equation.
 
-  For a feedback K, its residual is that of a Lyapunov equation of the closed loop F and
-  Q + Kᴴ R K - S K - Kᴴ Sᴴ.
+  The residual at a feedback K is that of a Lyapunov equation with the closed loop F and the
+  constant Q + Kᴴ R K - S K - Kᴴ Sᴴ.
   """
 
   start: Callable[..., Any]  # the system to nearly X
@@ -342,7 +342,7 @@ def _solve_system(equation, operation, system):
   x, loop, settled = _refined(equation, constants, symmetrized(equation.start(constants)))
   t, z = triangular_schur(loop)
   stable = jnp.all(equation.stable(diagonal_of(t)), axis=-1)
-  # Expanded about X and its K, the equation is that of a regulator of the closed loop, and its
+  # The expansion about X and its K is the equation of a regulator of the closed loop, whose
   # solution is 0. S is 0 too, but its derivatives are not.
   x, k = (jax.lax.stop_gradient(y) for y in (x, _feedback(equation, constants, x)))
   loop, residual = _about(equation, system, x, k)
@@ -358,8 +358,9 @@ def _solve_system(equation, operation, system):
 
 
 def _check_shapes(name, matrices):
-  for x in (matrices[key] for key in "aqre" if key in matrices):
-    check_square(name, x)
+  for key in "aqre":
+    if key in matrices:
+      check_square(name, matrices[key], key)
   n, m = matrices["a"].shape[-1], matrices["r"].shape[-1]
   expected = {"a": (n, n), "b": (n, m), "q": (n, n), "r": (m, m), "e": (n, n), "s": (n, m)}
   if any(x.ndim < 2 or x.shape[-2:] != expected[key] for key, x in matrices.items()):

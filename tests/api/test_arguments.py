@@ -100,7 +100,7 @@ def _is_complex(name):
 def test_result_dtypes(name, dtype, x64):
   """Result dtypes are stock's.
 
-  Where stock has none for half precision or integers, they are the operand's or the default.
+  They are the operand's or the default if stock JAX has none for half precision or integers.
   """
   ours, stock = PAIRS[name]
   with jax.enable_x64(x64):

@@ -8,6 +8,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 import cases
 import linalg
+import selection
 from sharded import with_kinds
 
 N = 3
@@ -72,8 +73,8 @@ def _check_each(function, shape, index, shown, put=jnp.asarray, names=tuple(CHEC
 
 @pytest.mark.parametrize(
     "shape, index, shown",
-    [((), (), "()"), ((4,), (2,), "(2)"), ((2, 3), (1, 2), "(1, 2)"),
-     ((70, 2), (65, 0), "(65, 0)")],
+    [((), (), "()"), pytest.param((4,), (2,), "(2)", marks=pytest.mark.extended),
+     ((2, 3), (1, 2), "(1, 2)"), ((70, 2), (65, 0), "(65, 0)")],
     ids=str)
 def test_names_operation_index_and_pivot(shape, index, shown):
   """The checked function also returns the same bits as the plain one where nothing fails."""
@@ -119,6 +120,7 @@ TRANSFORMS = {
 }
 
 
+@selection.extended_for("grad")
 @pytest.mark.parametrize("transform", TRANSFORMS)
 def test_inside_transforms(transform):
   # Each operation's rule takes part in plain gradients. It does not depend on jit or checkpoint.
@@ -137,7 +139,8 @@ VMAPPED = {
 
 
 @pytest.mark.parametrize("transform", [
-    pytest.param(name, marks=pytest.mark.extended) if name == "vmap of vmap" else name
+    pytest.param(name, marks=pytest.mark.extended)
+    if name.startswith("vmap of") or name == "part of it" else name
     for name in VMAPPED])
 def test_inside_vmap_and_scan(transform):
   """The index begins with the positions in mapped dimensions, outermost first.
@@ -156,6 +159,7 @@ def test_inside_the_gradient_of_a_scan():
   assert _raises(linalg.checked(jax.grad(loop)), bad) == _message("cholesky", "()")
 
 
+@selection.extended_for("(5, 1)", "(1, 6)")
 @with_kinds(
     "shape, index, shown, spec",
     [((16,), (13,), "(13)", ("x",)), ((8, 2), (5, 1), "(5, 1)", ("x",)),

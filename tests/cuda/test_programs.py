@@ -293,7 +293,8 @@ def test_gradient(case, rng):
   floating, merge = split(operands)
   loss = lambda x: energy(case, 1, *merge(x)).sum()
   cpu, cuda = _calls_on_both(jax.grad(loss), floating)
-  # The program for CUDA also makes the calls of its formulas where the CPU has one handler.
+  # Where the CPU calls one handler, the program for CUDA may use a formula, and makes the calls of
+  # that formula.
   handled = [call for call in cpu if _target(call) not in CPU_ALONE]
   assert not collections.Counter(handled) - collections.Counter(cuda)
 

@@ -52,6 +52,7 @@ def test_none_is_zero():
   jax.tree.map(functools.partial(np.testing.assert_array_equal), zeros, [0 * x, y])
 
 
+@pytest.mark.extended
 def test_eigenvalues_that_the_program_computes():
   """XLA fuses products and differences of them, so equal values differ at some places."""
   rng = np.random.default_rng(0)

@@ -56,7 +56,7 @@ def _formula_and_transpose(formula, factors, tangent, cotangent):
 @pytest.mark.parametrize("attributes", ATTRIBUTES, ids=str)
 @pytest.mark.parametrize("n", CHOLESKY_SIZES)
 def test_cholesky(n, attributes, dtype, rng):
-  """Forward and backward, against the formula and its transpose."""
+  """Both modes agree with the formula and its transpose."""
   a, x = _operands(rng, n, dtype)
 
   @quick_jit
@@ -95,7 +95,7 @@ def test_full_cholesky(n, dtype, rng):
 @pytest.mark.parametrize("attributes", ATTRIBUTES, ids=str)
 @pytest.mark.parametrize("n", SIZES)
 def test_eigh(n, attributes, dtype, rng):
-  """Forward and backward, against the formula and its transpose; equal eigenvalues too."""
+  """Both modes agree with the formula and its transpose, at equal eigenvalues too."""
   a, x = _operands(rng, n, dtype)
   _, v, _ = eigh.eigh_p(a)
   w = np.sort(rng.standard_normal((len(a), n)), axis=-1).astype(v.real.dtype)
@@ -146,7 +146,7 @@ def test_svd(n, dtype, rng):
 @selection.all_dtypes
 @pytest.mark.parametrize("m, n", [(1, 1), (2, 2), (4, 4), (5, 3), (13, 4), (7, 7), (32, 32)])
 def test_qr(m, n, dtype, rng):
-  """Forward and backward, against the formula and its transpose."""
+  """Both modes agree with the formula and its transpose."""
   a, da, q_ct = (matrices.general(rng, (19,), m, n, dtype) for _ in range(3))
   r_ct = matrices.general(rng, (19,), n, n, dtype)
 
@@ -324,7 +324,7 @@ def test_large_cholesky(dtype, rng):
 
 
 def test_third_derivatives(rng):
-  """The second-order derivatives of a tangent."""
+  """The derivatives of a tangent are right to second order."""
   a, direction = _operands(rng, 3, np.float64, ())
   tangent = lambda a: jax.jvp(linalg.cholesky, (a,), (jnp.broadcast_to(direction, a.shape),))[1]
   derivatives.check(tangent, (a,), rng)

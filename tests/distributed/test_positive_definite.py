@@ -133,7 +133,7 @@ def test_vmap(rng):
 @pytest.mark.extended
 @KINDS
 def test_derivatives_under_vmap(kind, rng):
-  """A gradient by the operations' own batching rules, and a Hessian, which maps over directions.
+  """The operations' own batching rules give a gradient, and a Hessian, which maps over directions.
 
   Several devices share each matrix.
   """
@@ -288,6 +288,7 @@ def test_where_it_is_asked(rng):
     assert found.sharding.is_equivalent_to(NamedSharding(x.sharding.mesh, spec), 2)
 
 
+@pytest.mark.extended
 def test_bits_do_not_depend_on_the_layout(rng):
   """Bits agree in one grid at one panel width, also for a size that neither divides."""
   a = positive(rng, 56, np.float64)
@@ -346,7 +347,7 @@ LINALG = {
 
 
 def derivatives(call, library):
-  """Forward, reverse, and forward over reverse."""
+  """Returns derivatives in forward, reverse, and forward over reverse mode."""
   value = lambda a, b: call(library, a, b)
 
   def loss(a, b):

@@ -12,14 +12,14 @@ import pytest
 
 import linalg
 from linalg._catalogue import (
-    CATALOGUE,
-    COMPOSED,
-    DECOMPOSITIONS,
-    DTYPES,
-    SCIPY,
-    TABLE,
-    Case,
-    Function,
+  CATALOGUE,
+  COMPOSED,
+  DECOMPOSITIONS,
+  DTYPES,
+  SCIPY,
+  TABLE,
+  Case,
+  Function,
 )
 from linalg._core import targets as _targets
 

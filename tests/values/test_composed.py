@@ -111,6 +111,7 @@ def _layouts():
   return found
 
 
+@selection.extended_for("expm")
 @selection.compiles
 @pytest.mark.parametrize(("layout", "kind", "dtype"), _layouts())
 @CASES
@@ -192,6 +193,7 @@ def test_export(case, rng):
   _nearly(exported.call(*operands), unsharded(case, operands), operands)
 
 
+@selection.extended_for("expm", "inverse_pth_root", "lstsq", "solve_toeplitz")
 @selection.compiles
 @cases.each_double
 @DIFFERENTIABLE
