@@ -12,7 +12,7 @@ from linalg._catalogue.case import Case
 from linalg._catalogue.distance import case_of, composed
 from linalg._catalogue.factors import reflectors, take
 from linalg._catalogue.operands import general, square, unitary_beside
-from linalg._catalogue.record import Behaviour, Function, Kind
+from linalg._catalogue.record import NO_SINGULAR_VALUES, Behaviour, Function, Kind
 from linalg._catalogue.timed import GENERAL, Timed, called
 from linalg._catalogue.why import SUMS
 
@@ -253,6 +253,7 @@ ORTHOGONAL: tuple[Function, ...] = (
             "svd_ex(a)": "Arrays4",
             "svd_ex(a, compute_uv=False)": "Arrays2",
         },
+        fails=NO_SINGULAR_VALUES,
         cases=(
             Case("svd", linalg.svd, general, (2,), _svd_ratio, _svd_oracle(full_matrices=True),
                  jnp.linalg.svd, invariant=_svd_invariant, rectangular=True, limit=50.0, slow=True,
@@ -266,6 +267,7 @@ ORTHOGONAL: tuple[Function, ...] = (
     Function(
         "svdvals", SINGULAR_VALUES, behaviours=(SPECTRUM,), sharded=sharded.VALUES,
         results={"svdvals(a)": "Array", "svdvals_ex(a)": "Arrays2"},
+        fails=NO_SINGULAR_VALUES,
         cases=(
             Case("svdvals", linalg.svdvals, general, (2,), _svdvals_ratio,
                  lambda a: (np.linalg.svd(a, compute_uv=False),), jnp.linalg.svdvals,
@@ -280,6 +282,7 @@ ORTHOGONAL: tuple[Function, ...] = (
             ("values/test_matrix_functions.py::test_polar_at_equal_singular_values",)),),
         results={"polar(a)": "Arrays2"},
         calls={"": lambda m, a, p, b: m.polar(a)},
+        fails=NO_SINGULAR_VALUES,
         cases=(
             composed("polar", linalg.polar, square, (2,), _polar_oracle("right"),
                      jax.vmap(jax.scipy.linalg.polar), 20, stock_hangs=True),
@@ -297,6 +300,7 @@ ORTHOGONAL: tuple[Function, ...] = (
             "": lambda m, a: m.matrix_rank(a),
             "of a vector": lambda m, a: m.matrix_rank(a[0, 0]),
         },
+        fails=NO_SINGULAR_VALUES,
         cases=(
             composed("matrix_rank", linalg.matrix_rank, square, (2,),
                      lambda a: (np.linalg.matrix_rank(a),), jnp.linalg.matrix_rank,
@@ -308,6 +312,7 @@ ORTHOGONAL: tuple[Function, ...] = (
             "inf at singular matrices, with finite derivatives",
             ("values/test_norms.py::test_cond_at_degenerate_matrices",)),),
         sharded=sharded.VALUES,
+        fails=NO_SINGULAR_VALUES,
         cases=(
             composed("cond", linalg.cond, square, (2,), lambda a: (np.linalg.cond(a),),
                      jnp.linalg.cond, 20, empty=False,

@@ -10,7 +10,7 @@ from linalg._catalogue import checks
 from linalg._catalogue.case import Case
 from linalg._catalogue.factors import cholesky_factor, cholesky_product, solved
 from linalg._catalogue.operands import columns_beside, positive_definite, vector, with_columns
-from linalg._catalogue.record import Behaviour, Function, Kind
+from linalg._catalogue.record import INDEFINITE, Behaviour, Failure, Function, Kind
 from linalg._catalogue.timed import (
   COLUMN,
   LOWER_FACTOR,
@@ -79,6 +79,7 @@ POSITIVE: tuple[Function, ...] = (
             "cholesky(a, upper=True, symmetrize_input=False)": "Array",
             "cholesky_ex(a)": "Arrays2",
         },
+        fails=INDEFINITE,
         cases=(
             Case("cholesky", linalg.cholesky, positive_definite, (2,), _cholesky_ratio(lower=True),
                  lambda a: (np.linalg.cholesky(a),), jnp.linalg.cholesky, lapack=True,
@@ -107,6 +108,7 @@ POSITIVE: tuple[Function, ...] = (
         "cho_factor", KIND, behaviours=(ALONE,),
         results={"cho_factor(a)": "tuple[Array, bool]"},
         calls={"": lambda m, a, p, b: jnp.triu(m.cho_factor(p)[0])},
+        fails=INDEFINITE,
         no_cases="cholesky in another form, with a triangle that is not set to 0"),
     Function(
         "cho_solve", KIND, behaviours=(ALONE,), arguments=((EYE, True), EYE),
@@ -130,6 +132,9 @@ POSITIVE: tuple[Function, ...] = (
         sharded="linalg.distributed.cholesky of the sum", arguments=(EYE, EYE[0]),
         results={
             "cholesky_update(a, a, downdate=True)": "Array", "cholesky_update_ex(a, a)": "Arrays2"},
+        fails=Failure(
+            0, "is not positive definite after the downdate: its leading minor of order 2 is not "
+            "positive.", lambda r: linalg.cholesky_update(r, EYE[1] / 2, downdate=True)),
         cases=(
             Case("cholesky_update", linalg.cholesky_update, _factor_and_vector, (2, 1),
                  _update_ratio(downdate=False), _update_oracle(1),

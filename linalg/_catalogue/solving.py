@@ -28,7 +28,7 @@ from linalg._catalogue.operands import (
   vector,
   with_columns,
 )
-from linalg._catalogue.record import Behaviour, Function, Kind
+from linalg._catalogue.record import NO_SINGULAR_VALUES, SINGULAR, Behaviour, Function, Kind
 from linalg._catalogue.timed import (
   COLUMN,
   DIAGONAL,
@@ -218,6 +218,7 @@ SOLVING: tuple[Function, ...] = (
                 "with `assume_a=`, one triangle is read",
                 ("values/test_matrix_functions.py::test_solve_reads_one_triangle",))),
         results={'solve(a, a, assume_a="pos")': "Array", "solve_ex(a, a)": "Arrays2"},
+        fails=SINGULAR,
         cases=(
             Case("solve", linalg.solve, with_columns(square), (2, 2),
                  checks.solution_ratio(lambda a: a), solved, jnp.linalg.solve, lapack=True,
@@ -237,6 +238,7 @@ SOLVING: tuple[Function, ...] = (
                 "Explicit meshes",
         behaviours=(GRADED, NO_MIXTURE),
         results={"inv(a)": "Array", "inv_ex(a)": "Arrays2"},
+        fails=SINGULAR,
         cases=(
             Case("inv", linalg.inv, square, (2,), _inv_ratio, lambda a: (np.linalg.inv(a),),
                  jnp.linalg.inv, lapack=True,
@@ -257,6 +259,7 @@ SOLVING: tuple[Function, ...] = (
             "": lambda m, a: m.lstsq(a[0], a[1]),
             "of a vector": lambda m, a: m.lstsq(a[0], a[1, 0]),
         },
+        fails=NO_SINGULAR_VALUES._replace(call=lambda a: linalg.lstsq(a, a)),
         cases=(
             composed("lstsq", linalg.lstsq, _overdetermined, (2, 2), _lstsq_oracle,
                      jax.vmap(jnp.linalg.lstsq), 20,
@@ -271,6 +274,7 @@ SOLVING: tuple[Function, ...] = (
             "any shape and rank; derivative at equal singular values",
             ("values/test_lstsq.py::test_derivatives_at_constant_rank",)),),
         results={"pinv(a, rtol=1e-3)": "Array"},
+        fails=NO_SINGULAR_VALUES,
         cases=(
             composed("pinv", linalg.pinv, square, (2,), lambda a: (np.linalg.pinv(a),),
                      jnp.linalg.pinv, 20,
@@ -292,6 +296,7 @@ SOLVING: tuple[Function, ...] = (
         )),
     Function(
         "lu_factor", LU, behaviours=(PLAIN,), results={"lu_factor(a)": "Arrays2"},
+        fails=SINGULAR,
         no_cases="lu without the permutation"),
     Function(
         "lu_solve", LU, behaviours=(PLAIN,), arguments=((EYE, np.arange(3)), EYE),
@@ -368,6 +373,10 @@ SOLVING: tuple[Function, ...] = (
             "tridiagonal_solve_ex(a, a, a, a)": "Arrays2",
         },
         calls={"": lambda m, a, p, b: m.tridiagonal_solve(a[0], p[0], a[1], b)},
+        fails=SINGULAR._replace(
+            call=lambda a: linalg.tridiagonal_solve(
+                jnp.zeros_like(a[..., 0]), jnp.diagonal(a, 0, -2, -1), jnp.zeros_like(a[..., 0]),
+                jnp.broadcast_to(EYE[:, :1], (*a.shape[:-2], 3, 1)))),
         cases=(
             Case("tridiagonal_solve", linalg.tridiagonal_solve, _three_diagonals, (1, 1, 1, 2),
                  checks.solution_ratio(_of_three_diagonals),

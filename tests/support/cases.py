@@ -3,6 +3,7 @@
 import functools
 import itertools
 import re
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -25,9 +26,8 @@ from linalg._core import targets as _targets
 
 __all__ = [
     "CASES", "CATALOGUE", "COMPOSED", "DTYPES", "OF_SCIPY", "OF_THE_PACKAGE", "SCIPY", "STRUCTURED",
-    "TABLE",
-    "Case", "Function", "calling", "each", "each_double", "each_dtype",
-    "each_function", "each_in_double", "function", "gradients", "has_handlers", "named",
+    "TABLE", "Case", "Function", "calling", "each", "each_double", "each_dtype", "each_function",
+    "each_in_double", "failing", "failing_matrix", "function", "gradients", "has_handlers", "named",
     "of_inexact", "tangents", "targets", "targets_in", "targets_of", "with_handlers"]
 
 CASES = DECOMPOSITIONS
@@ -86,6 +86,23 @@ def named(name: str) -> Case:
 def function(case: Case) -> str:
   """The public function that the case belongs to."""
   return next(x.name for x in CATALOGUE if case in x.cases)
+
+
+def failing(function: Function, a) -> Any:
+  """The first result of the call that `fails` of a record describes, for a stack of matrices."""
+  call = function.fails.call
+  if call is None:
+    leaves, structure = jax.tree.flatten(function.arguments or (np.eye(3),) * function.required())
+    leaves[next(i for i, x in enumerate(leaves) if np.ndim(x) == 2)] = a
+    return jax.tree.leaves(function.function(*structure.unflatten(leaves)))[0]
+  return jax.tree.leaves(call(a))[0]
+
+
+def failing_matrix(function: Function) -> np.ndarray:
+  """The matrix for which that call fails."""
+  a = np.eye(3)
+  a[1, 1] = function.fails.entry
+  return a
 
 
 def of_inexact(function, operands):
