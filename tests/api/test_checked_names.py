@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import linalg
+import selection
 
 NAN = np.stack([np.eye(3), np.full((3, 3), np.nan)])
 SINGULAR = np.stack([np.eye(3), np.diag([1.0, 0, 1])])
@@ -42,6 +43,7 @@ COMPOSED = {
 }
 
 
+@selection.extended_for("expm")
 @pytest.mark.parametrize("name", COMPOSED)
 def test_the_function_that_was_called(name):
   function, bad, what = COMPOSED[name]

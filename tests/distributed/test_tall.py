@@ -158,6 +158,7 @@ def test_randomized_svd_within_its_bound(rng):
   assert best <= better.error**2 <= 1.01 * best
 
 
+@pytest.mark.extended
 def test_randomized_svd_of_extremes(rng):
   """Results are right for low rank, every column, wide, tiny, half precision and NaN.
 
