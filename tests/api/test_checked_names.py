@@ -10,11 +10,14 @@ import pytest
 
 import cases
 import linalg
+import selection
 
 NAN = np.stack([np.eye(3), np.full((3, 3), np.nan)])
 SINGULAR = np.stack([np.eye(3), np.diag([1.0, 0, 1])])
 FACTORS = "is singular: pivot 2 of its LU factors is zero"
 
+
+@selection.extended_for("expm")
 @cases.each_function(
     [x for x in cases.CATALOGUE if x.module == "linalg" and x.fails and x.is_composed])
 def test_the_function_that_was_called(function):

@@ -100,7 +100,7 @@ def folder(tmp_path_factory):
 @pytest.mark.parametrize("block", [
     # Each starts a process.
     pytest.param(block, id=block.place, marks=(
-        () if block.place.startswith(("README", "docs/start")) else pytest.mark.extended))
+        () if block.place.startswith("README") else pytest.mark.extended))
     for block in BLOCKS if not block.source])
 def test_runs(block, folder):
   """Compiled as tests are, also where the block itself tells XLA of devices."""

@@ -59,8 +59,7 @@ def test_batch(kind, rng):
 
 
 @pytest.mark.parametrize("name,s,kind", [
-    pytest.param(name, s, kind, id=f"{name}-{kind.name}", marks=()
-                 if (name, kind.name) == ("equal", "Explicit") else pytest.mark.extended)
+    pytest.param(name, s, kind, id=f"{name}-{kind.name}", marks=pytest.mark.extended)
     for name, s in (("separate", (3.0, 2, 1, 0.5)), ("equal", (3.0, 2, 2, 2)),
                     ("nearly equal", (3.0, 2, 2 - 1e-12, 2 - 1e-13)))
     for kind in (AxisType.Auto, AxisType.Explicit)[name != "equal" :]])

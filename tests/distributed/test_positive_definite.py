@@ -56,8 +56,9 @@ def test_results(layout, kind, dtype, rng):
   assert logdet.sharding.is_fully_replicated and factor.info.sharding.is_fully_replicated
 
 
+@pytest.mark.extended
 @cases.each_dtype(np.float32, np.float64, np.complex64, np.complex128)
-@pytest.mark.parametrize("n", [96, pytest.param(512, marks=pytest.mark.extended)])
+@pytest.mark.parametrize("n", [96, 512])
 def test_residuals(n, dtype, rng):
   """‖A - L Lᴴ‖ / ‖A‖ <= eps √n, in Frobenius norms."""
   a = positive(rng, n, dtype)

@@ -158,6 +158,7 @@ def test_randomized_svd_within_its_bound(rng):
   assert best <= better.error**2 <= 1.01 * best
 
 
+@pytest.mark.extended
 def test_randomized_svd_of_extremes(rng):
   """Results are right for matrices of low rank, wide and tiny ones, all columns, half precision and
   NaN.

@@ -66,7 +66,7 @@ def _check(mode, case, kind, dtype, rng):
   sharded_like(results, mesh, "x")
 
 
-@selection.extended_for("cholesky_update")
+@selection.extended_for("cholesky_update", "householder_product")
 @selection.in_turn(1)
 @CASES
 @pytest.mark.parametrize(

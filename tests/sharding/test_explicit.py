@@ -97,6 +97,7 @@ def test_auto_axes(case, rng):
     sharded_like(results, auto, "x")
 
 
+@selection.extended_for("tridiagonal_solve")
 @cases.each([case for case in cases.CASES if not case.xla])
 def test_sharded_matrix_dimension_is_refused(case, rng):
   """Catches a part of a matrix handed to a handler; and advice in the error that does not work."""

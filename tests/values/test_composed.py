@@ -53,6 +53,7 @@ def _nearly(actual, expected, operands):
   close(actual, expected, 1e3 * np.finfo(operands[0].dtype).eps)
 
 
+@selection.extended_for("expm")
 @selection.compiles
 @CASES
 @pytest.mark.parametrize("n", [3, *(pytest.param(n, marks=extended) for n in (1, 17))])

@@ -83,6 +83,7 @@ def test_size_of_spaces(rng):
         traced(a)
 
 
+@pytest.mark.extended
 @cases.each_double
 def test_derivatives_of_spaces(dtype, rng):
   """Functions of the space, at constant rank and at equal singular values."""
@@ -124,6 +125,7 @@ def test_logarithms_and_powers(rng):
     linalg.checked(linalg.scipy.logm)(a[:2])
 
 
+@pytest.mark.extended
 @cases.each_dtype(np.float64, np.float32)
 def test_logarithms_and_powers_of_small_jordan_blocks(dtype):
   """Results are exact to rounding for tiny to large eigenvalues, and for two blocks in one
@@ -189,7 +191,7 @@ def _with_jordan_blocks(rng, *blocks):
   return x @ jordan @ np.linalg.inv(x)
 
 
-@selection.extended_for("log", "inverse", "sine")
+@selection.extended_for("exp", "log", "inverse", "sine")
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions(name, rng):
   """Separate, equal, nearly equal and scattered eigenvalues, with and without Jordan blocks."""
@@ -259,6 +261,7 @@ def test_estimated_errors(rng):
   assert np.max(error) > 1e-11
 
 
+@pytest.mark.extended
 @cases.each_dtype(np.float32, np.float64, np.complex64)
 def test_estimated_errors_beside_a_pole(dtype, rng):
   """Rounding a matrix or its contour nodes costs digits, which the estimate must count."""
