@@ -453,9 +453,10 @@ def solve_continuous_are(
 
   Returns:
     The Hermitian X (..., n, n) for which all eigenvalues of A - B R⁻¹ Bᴴ X are to the left of the
-    imaginary axis. It is NaN where there is none, where rounding hides it, or where a matrix holds
-    NaN or Inf; see `checked`. Eigenvalues of the closed loop whose real part is below √eps of their
-    size count as on the axis.
+    imaginary axis. It is NaN where there is none, where its estimated error exceeds a tenth of it,
+    or where a matrix holds NaN or Inf; see `checked`. Eigenvalues of the closed loop whose real
+    part is below √eps of their size count as on the axis. X loses digits where rows and columns of
+    A are of very different scale.
 
   float16 and bfloat16 are solved in float32, and X rounded.
 
@@ -494,9 +495,10 @@ def solve_discrete_are(
 
   Returns:
     The Hermitian X (..., n, n) for which all eigenvalues of the closed loop
-    A - B (R + Bᴴ X B)⁻¹ Bᴴ X A are within the unit circle. It is NaN where there is none, where
-    rounding hides it, or where a matrix holds NaN or Inf; see `checked`. Eigenvalues within √eps of
-    the circle count as on it. R may be singular, or 0, where R + Bᴴ X B has an inverse.
+    A - B (R + Bᴴ X B)⁻¹ Bᴴ X A are within the unit circle. It is NaN where there is none, where its
+    estimated error exceeds a tenth of it, or where a matrix holds NaN or Inf; see `checked`.
+    Eigenvalues within √eps of the circle count as on it. R may be singular, or 0, where R + Bᴴ X B
+    has an inverse. X loses digits where rows and columns of A are of very different scale.
 
   float16 and bfloat16 are solved in float32, and X rounded.
 

@@ -613,19 +613,25 @@ TESTED: dict[str, Tested] = {
 }
 
 
-# Where a function loses more than SciPy. Its docstring says so in these words, and its result is
-# NaN unless the last is False.
-TOLD: dict[tuple[str, str], tuple[str, bool]] = {
-    ("solve_sylvester", "small"): ("less than `tol` in magnitude", True),
-    ("solve_continuous_are", "graded"): ("where rounding hides it", True),
-    ("solve_discrete_are", "graded"): ("where rounding hides it", True),
-    ("solve_discrete_are", "small"): ("where rounding hides it", True),
-    ("cond", "graded"): ("only says that the matrix is singular to rounding", False),
-    ("cond", "graded rows"): ("only says that the matrix is singular to rounding", False),
-    ("matrix_norm_-2", "graded"): ("a rounding error", False),
-    ("matrix_norm_-2", "graded rows"): ("a rounding error", False),
-    ("inverse_pth_root", "graded"): ("are rounding errors", False),
-    ("lstsq", "graded rows"): ("beside rows that are far larger", False),
+class Told(NamedTuple):
+  """The words of a docstring for a kind of which the function loses more digits than SciPy."""
+
+  words: str
+  is_nan: bool  # whether the result is NaN then
+
+
+TOLD: dict[tuple[str, str], Told] = {
+    ("solve_sylvester", "small"): Told("less than `tol` in magnitude", True),
+    ("solve_continuous_are", "graded"): Told("of very different scale", False),
+    ("solve_discrete_are", "graded"): Told("of very different scale", False),
+    ("cond", "graded"): Told("only says that the matrix is singular to rounding", False),
+    ("cond", "graded rows"): Told("only says that the matrix is singular to rounding", False),
+    ("matrix_norm_-2", "graded"): Told("a rounding error", False),
+    ("matrix_norm_-2", "graded rows"): Told("a rounding error", False),
+    ("inverse_pth_root", "graded"): Told("are rounding errors", False),
+    ("lstsq", "graded rows"): Told("beside rows that are far larger", False),
+    # The Gram matrix has the squares of the singular values.
+    ("gram_inverse_pth_root", "small"): Told("are rounding errors", False),
 }
 
 
@@ -740,12 +746,17 @@ def losses(tested, n, dtype, function, kinds=tuple(KINDS)):
   if not operands:
     return []
   results = [np.asarray(x) for x in function(*stacked(operands))]
+  return worst_of(tested, operands, [[x[i] for x in results] for i in range(len(operands))])
+
+
+def worst_of(tested, operands, results):
+  """The Loss of each kind, for the results of each matrix."""
   found = {}
-  for i, (kind, one) in enumerate(operands):
-    new = loss(tested, kind, one, [x[i] for x in results])
+  for (kind, one), own in zip(operands, results, strict=True):
+    new = loss(tested, kind, one, own)
     old = found.get(kind, new)
     if new is not None:
-      found[kind] = Loss(kind, n, new.eps, *map(max, new[3:], old[3:]))
+      found[kind] = Loss(*new[:3], *map(max, new[3:], old[3:]))
   return list(found.values())
 
 
@@ -753,9 +764,9 @@ def losses(tested, n, dtype, function, kinds=tuple(KINDS)):
 
 
 def _share(kind, rng, n, dtype):
-  """A tall matrix of four rows for each column, with the singular values of one of the kind."""
+  """A tall matrix of eight rows for each column: the rows of one of the kind, eight times."""
   a = matrix(kind, rng, n, dtype, ANY)
-  return (np.concatenate([a, a[::-1], a[rng.permutation(n)], -a]) / 2).astype(dtype)
+  return np.concatenate([(-1) ** i * a[rng.permutation(n)] for i in range(8)])
 
 
 def _tall_share(kind, rng, n, dtype):
@@ -763,7 +774,7 @@ def _tall_share(kind, rng, n, dtype):
 
 
 def _tall_share_and_columns(kind, rng, n, dtype):
-  return _share(kind, rng, n, dtype), general(rng, (), 4 * n, 2, dtype)
+  return _share(kind, rng, n, dtype), general(rng, (), 8 * n, 2, dtype)
 
 
 def _orthogonality(q):
@@ -824,38 +835,37 @@ def _lower(kind, rng, n, dtype):
   return None if a is None else (np.tril(a), _columns(rng, a))
 
 
-# The functions of linalg.distributed: how they are tested, and the call of `d`, the module.
-# `batched`, `report` have no numbers of their own; `cho_factor` and `lu_factor` are tested by
-# solutions.
+# The functions of linalg.distributed: how they are tested, and the call of `d`, the module, with
+# the keywords of the layout. `batched` and `report` compute no numbers. Solutions test factors.
 DISTRIBUTED: dict[str, tuple[Tested, Callable[..., Any]]] = {
-    "qr": (Tested(_tall_share, None, np.linalg.qr, _product_error), lambda d, a: d.qr(a)),
+    "qr": (Tested(_tall_share, None, np.linalg.qr, _product_error), lambda d, a, **k: d.qr(a, **k)),
     "svd": (Tested(_tall_share, None, lambda a: np.linalg.svd(a, full_matrices=False),
-                   _product_error), lambda d, a: d.svd(a)),
+                   _product_error), lambda d, a, **k: d.svd(a, **k)),
     "svdvals": (Tested(_tall_share, None, scipy.linalg.svdvals, _values_error),
-                lambda d, a: d.svdvals(a)),
+                lambda d, a, **k: d.svdvals(a, **k)),
     "lstsq": (Tested(_tall_share_and_columns, exact.least_squares,
                      lambda a, b: np.linalg.lstsq(a, b, rcond=None)[0], cut_off=True),
-              lambda d, a, b: d.lstsq(a, b)[0]),
+              lambda d, a, b, **k: d.lstsq(a, b, **k)[0]),
     "pinv": (Tested(_tall_share, _tall_inverse, np.linalg.pinv, cut_off=True),
-             lambda d, a: d.pinv(a)),
+             lambda d, a, **k: d.pinv(a, **k)),
     "polar": (Tested(_tall_share, None, scipy.linalg.polar, _tall_polar_error),
-              lambda d, a: d.polar(a)),
+              lambda d, a, **k: d.polar(a, **k)),
     "gram_inverse_pth_root": (Tested(_tall_share, _gram_root, _their_gram_root),
-                              lambda d, a: d.gram_inverse_pth_root(a, 4)),
+                              lambda d, a, **k: d.gram_inverse_pth_root(a, 4, **k)),
     "cholesky": (Tested(_one(POSITIVE), None, np.linalg.cholesky, cholesky_error),
-                 lambda d, a: d.cholesky(a)),
+                 lambda d, a, **k: d.cholesky(a, **k)),
     "cho_solve": (Tested(_and(POSITIVE, _columns), exact.solved,
                          lambda a, b: scipy.linalg.solve(a, b, assume_a="pos")),
-                  lambda d, a, b: d.cho_solve(d.cho_factor(a), b)),
+                  lambda d, a, b, **k: d.cho_solve(d.cho_factor(a, **k), b)),
     "solve": (Tested(_and(ANY, _columns), exact.solved, np.linalg.solve),
-              lambda d, a, b: d.solve(a, b)),
+              lambda d, a, b, **k: d.solve(a, b, **k)),
     "lu_solve": (Tested(_and(ANY, _columns), exact.solved, np.linalg.solve),
-                 lambda d, a, b: d.lu_solve(d.lu_factor(a), b)),
+                 lambda d, a, b, **k: d.lu_solve(d.lu_factor(a, **k), b)),
     "slogdet": (Tested(_one(ANY), _log_determinant, np.linalg.slogdet),
-                lambda d, a: tuple(d.slogdet(a))),
-    "inv": (Tested(_one(ANY), exact.inverse, np.linalg.inv), lambda d, a: d.inv(a)),
+                lambda d, a, **k: tuple(d.slogdet(a, **k))),
+    "inv": (Tested(_one(ANY), exact.inverse, np.linalg.inv), lambda d, a, **k: d.inv(a, **k)),
     "solve_triangular": (
         Tested(_lower, exact.solved,
                lambda a, b: scipy.linalg.solve_triangular(a, b, lower=True)),
-        lambda d, a, b: d.solve_triangular(a, b, lower=True)),
+        lambda d, a, b, **k: d.solve_triangular(a, b, lower=True, **k)),
 }
