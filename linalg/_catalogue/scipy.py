@@ -106,7 +106,7 @@ def _regulator(rng, batch, m, n, dtype):
 BELOW, ABOVE = 2, 1  # diagonals of the banded matrices
 
 
-def _dense(ab, above):
+def dense(ab, above):
   """The matrix with these diagonals. The corners of ab are not read."""
   count, n = ab.shape[-2:]
   a = np.zeros((*ab.shape[:-2], n, n), ab.dtype)
@@ -116,9 +116,9 @@ def _dense(ab, above):
   return a
 
 def _dense_lower(ab):
-  return _dense(ab, 0)
+  return dense(ab, 0)
 
-def _dense_hermitian(ab):
+def dense_hermitian(ab):
   strict = np.tril(_dense_lower(ab), -1)
   return strict + checks.adjoint(strict) + np.eye(ab.shape[-1]) * ab[..., :1, :].real
 
@@ -161,10 +161,10 @@ def _solve_of(name, call, operands, dense, **options):
 def _cholesky_banded_ratio(operands, results):
   (ab,), (factor,) = operands, results
   return checks.factorisation(
-      _dense_hermitian(ab), _dense_of_factor(factor), checks.eps(factor))
+      dense_hermitian(ab), _dense_of_factor(factor), checks.eps(factor))
 
 def _cholesky_banded_oracle(ab):
-  l = np.linalg.cholesky(_dense_hermitian(ab))
+  l = np.linalg.cholesky(dense_hermitian(ab))
   factor = np.zeros_like(ab)
   for t in range(min(ab.shape)):
     factor[t, : ab.shape[-1] - t] = np.diagonal(l, -t)
@@ -336,7 +336,7 @@ SCIPY_FUNCTIONS: tuple[Function, ...] = (
         cases=(
             _solve_of("solve_banded",
                       lambda ab, b: linalg.scipy.solve_banded((BELOW, ABOVE), ab, b),
-                      with_columns(_banded), lambda ab: _dense(ab, ABOVE),
+                      with_columns(_banded), lambda ab: dense(ab, ABOVE),
                       stock=_stock_solve_banded,
                       timed=Timed((BANDS, COLUMN),
                                   lambda n: 2 * n * (BELOW + 1) * (BELOW + ABOVE + 1))),
@@ -347,7 +347,7 @@ SCIPY_FUNCTIONS: tuple[Function, ...] = (
         cases=(
             _solve_of("solveh_banded",
                       lambda ab, b: linalg.scipy.solveh_banded(ab, b, lower=True),
-                      with_columns(_banded_positive), _dense_hermitian),
+                      with_columns(_banded_positive), dense_hermitian),
         )),
     _function(
         "cholesky_banded", behaviours=(BANDED,),

@@ -117,7 +117,8 @@ def lstsq(
   Returns:
     (x, residuals, rank, s). x is (..., n, k), or (..., n) if `b` is vectors. Residuals are ‖b - A
     x‖² for each column, real (..., k), with k = 1 if `b` is vectors. Ranks are integers (...). s
-    holds the singular values, real (..., min(m, n)).
+    holds the singular values, real (..., min(m, n)). Small rows of A lose digits beside rows that
+    are far larger.
 
   float16 and bfloat16 are computed in float32 with its eps, and the results rounded. Their numbers
   count as exact: for a matrix that was rounded to them give `rcond`.

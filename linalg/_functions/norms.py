@@ -203,7 +203,8 @@ def matrix_norm(x: ArrayLike, /, *, keepdims: bool = False, ord: Any = "fro") ->
     keepdims: whether to leave dimensions of size 1 behind.
     ord: 'fro' (or None) is the root of the sum of squares. 1 and -1 are the largest and smallest
       sum of a column's magnitudes; inf and -inf are those of a row. 2 and -2 are the largest and
-      smallest singular value. 'nuc' is the sum of all.
+      smallest singular value. 'nuc' is the sum of all. A smallest singular value below n eps times
+      the largest is a rounding error.
 
   Returns:
     The norms, real (...). The derivative is a subgradient where there is no gradient.

@@ -234,7 +234,8 @@ def cond(x: ArrayLike, p: Any = None) -> jax.Array:
 
   Returns:
     The condition numbers, real (...). They are inf for a singular matrix, and for one that holds
-    Inf and no NaN; the derivative is 0 there.
+    Inf and no NaN; the derivative is 0 there. A number near 1 / eps or above only says that the
+    matrix is singular to rounding.
 
   Example:
     >>> import jax.numpy as jnp, linalg

@@ -62,7 +62,8 @@ def polar(
     (..., m, m), is Hermitian and positive semidefinite. Both are NaN where A holds NaN or Inf.
 
   Algorithm: singular values. Derivative: a Lyapunov equation, exact to any order, also at equal
-  singular values. U is not determined at a singular value of 0.
+  singular values. U is not determined at a singular value of 0, nor at one below n eps times the
+  largest.
 
   Example:
     >>> import jax.numpy as jnp, linalg
