@@ -54,6 +54,10 @@ enum Backends { kCpu = 1, kCuda = 2, kBoth = kCpu | kCuda };
   visit(linalg_matmul_transpose_b, kBoth, 2, 1, "conjugate_a", "conjugate_b")      \
   visit(linalg_ormqr, kCpu, 3, 1, "left", "transpose")                             \
   visit(linalg_parlett, kCpu, 4, 1)                                                \
+  visit(linalg_positive_solve_logdet, kCpu, 2, 3)                                  \
+  visit(linalg_positive_solve_logdet_factor, kCpu, 2, 4)                           \
+  visit(linalg_positive_solve_logdet_jvp, kCpu, 4, 2)                              \
+  visit(linalg_positive_solve_logdet_vjp, kCpu, 4, 2)                              \
   visit(linalg_qr, kBoth, 1, 2)                                                    \
   visit(linalg_qr_jvp, kBoth, 3, 2)                                                \
   visit(linalg_qr_pivoted, kBoth, 1, 3)                                            \
@@ -64,12 +68,15 @@ enum Backends { kCpu = 1, kCuda = 2, kBoth = kCpu | kCuda };
   visit(linalg_slogdet_inv_transposed, kBoth, 1, 3)                                \
   visit(linalg_solve, kBoth, 2, 2)                                                 \
   visit(linalg_solve_lu, kBoth, 2, 4)                                              \
+  visit(linalg_solve_slogdet, kCpu, 2, 4)                                          \
+  visit(linalg_solve_slogdet_inv_transposed, kCpu, 2, 5)                           \
   visit(linalg_svd, kBoth, 1, 4)                                                   \
   visit(linalg_svd_jvp, kBoth, 4, 3)                                               \
   visit(linalg_svd_vjp, kBoth, 6, 1)                                               \
   visit(linalg_svdvals, kBoth, 1, 2)                                               \
   visit(linalg_triangular_solve, kBoth, 2, 1, "left_side", "lower", "transpose_a", \
         "conjugate_a", "unit_diagonal")                                            \
+  visit(linalg_triangular_sqrt, kCpu, 2, 1)                                        \
   visit(linalg_tridiagonal_solve, kBoth, 4, 2, "perturb_singular")
 // clang-format on
 

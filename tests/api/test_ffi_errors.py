@@ -58,12 +58,21 @@ WRITTEN = {
     "matmul_transpose_a": Call([TALL, TALL], [MATRIX], CONJUGATE, square=False),
     "matmul_transpose_b": Call([WIDE, WIDE], [MATRIX], CONJUGATE, square=False),
     "parlett": Call([MATRIX, MATRIX, MATRIX, SCALAR], [MATRIX]),
+    "positive_solve_logdet_factor": Call(
+        [MATRIX, COLUMNS], [COLUMNS, SCALAR, MATRIX, INFO]),
+    "positive_solve_logdet_jvp": Call(
+        [MATRIX, COLUMNS, MATRIX, COLUMNS], [COLUMNS, SCALAR]),
+    "positive_solve_logdet_vjp": Call(
+        [MATRIX, COLUMNS, COLUMNS, SCALAR], [MATRIX, COLUMNS]),
     "qr_jvp": Call([TALL, MATRIX, TALL], [TALL, MATRIX], square=False),
     "qr_vjp": Call([TALL, MATRIX, TALL, MATRIX], [TALL], square=False),
     "slogdet_inv_transposed": Call([MATRIX], [SCALAR, SCALAR, MATRIX]),
     "solve_lu": Call([MATRIX, COLUMNS], [COLUMNS, MATRIX, INDICES, INFO]),
+    "solve_slogdet_inv_transposed": Call(
+        [MATRIX, COLUMNS], [COLUMNS, SCALAR, SCALAR, MATRIX, INFO]),
     "svd_jvp": Call([MATRIX, VECTOR, MATRIX, MATRIX], [MATRIX, VECTOR, MATRIX]),
     "svd_vjp": Call([MATRIX, VECTOR, MATRIX, MATRIX, VECTOR, MATRIX], [MATRIX]),
+    "triangular_sqrt": Call([MATRIX, VECTOR], [MATRIX]),
 }
 # Targets whose operands or attributes may differ from their CALLS.
 FREE: dict[str, dict[str, Any]] = {

@@ -35,7 +35,8 @@ def _operations():
 OPERATIONS = dict(_operations())
 # The case to take operands from, for an operation that no program of a case calls.
 WITHIN = {
-    "linalg_parlett": "funm", "linalg_inverse_permutation": "lu_pivots_to_permutation"}
+    "linalg_parlett": "funm", "linalg_inverse_permutation": "lu_pivots_to_permutation",
+    "linalg_positive_solve_logdet_factor": "solve_logdet_pos", "linalg_triangular_sqrt": "sqrtm"}
 N = 5
 
 
@@ -80,6 +81,9 @@ def _operands(name, attributes, batch, shape, dtype, rng):
     operands += (np.asarray([1e-6, 1e-2], operands[0].real.dtype),)
   if name == "parlett_p":
     operands = _triangle_and_diagonals(*operands, rng)
+  if name == "triangular_sqrt_p":
+    t = np.triu(operands[0]) + 2 * np.eye(operands[0].shape[-1], dtype=dtype)
+    operands = (t, np.sqrt(np.abs(np.diagonal(t, 0, -2, -1))).astype(dtype))
   if name == "banded_solve_p":
     ab, b = operands
     operands = (ab[..., :2, :], ab[..., 2:, :], b)
