@@ -58,7 +58,7 @@ def _stock_jittered(a):
     return i + 1, jnp.where(failed(l), jnp.maximum(10 * jitter, least * scale), jitter), l
 
   start = again((0, jnp.zeros_like(scale), a))
-  return jax.lax.while_loop(lambda s: (s[0] < 9) & failed(s[2]).any(), again, start)[2]
+  return jax.lax.while_loop(lambda s: (s[0] < 10) & failed(s[2]).any(), again, start)[2]
 
 
 def _solve_logdet_of(cholesky, cho_solve, cho_logdet):
@@ -183,7 +183,7 @@ def _jittered_operands(failures, rng, batch):
   """Matrices of which so many in the batch are indefinite by rounding."""
   g = rng.normal(size=(batch, POINTS, POINTS))
   a = g @ g.swapaxes(-1, -2) / POINTS + np.eye(POINTS)
-  a[:failures] = 1 - 1e-5 * np.eye(POINTS)
+  a[:failures] = 1 - 1e-11 * np.eye(POINTS)
   return {"a": a}
 
 
