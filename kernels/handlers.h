@@ -75,6 +75,16 @@ consteval Backends CpuOnly([[maybe_unused]] std::string_view on_gpu) { return kC
   visit(linalg_ormqr, CpuOnly("products and one triangular solve"), "Tnm TX TSU > TSU", "left", \
         "transpose")                                                                            \
   visit(linalg_parlett, CpuOnly("products and triangular solves"), "Tnn Tmn Tmn R > Tnn")       \
+  visit(linalg_positive_solve_logdet,                                                           \
+        CpuOnly("a Cholesky factorisation, a solve and a sum of logarithms"),                   \
+        "Tnn Tnk > Tnk R I")                                                                    \
+  visit(linalg_positive_solve_logdet_factor,                                                    \
+        CpuOnly("a Cholesky factorisation, a solve and a sum of logarithms"),                   \
+        "Tnn Tnk > Tnk R Tnn I")                                                                \
+  visit(linalg_positive_solve_logdet_jvp, CpuOnly("solves and products"),                       \
+        "Tnn Tnk Tnn Tnk > Tnk R")                                                              \
+  visit(linalg_positive_solve_logdet_vjp, CpuOnly("solves and products"),                       \
+        "Tnn Tnk Tnk R > Tnn Tnk")                                                              \
   visit(linalg_qr, kBoth, "Tmn > TmQ TQn")                                                      \
   visit(linalg_qr_jvp, kBoth, "Tmn Tnn Tmn > Tmn Tnn")                                          \
   visit(linalg_qr_pivoted, kBoth, "Tmn > TmQ TQn In")                                           \
@@ -85,10 +95,17 @@ consteval Backends CpuOnly([[maybe_unused]] std::string_view on_gpu) { return kC
   visit(linalg_slogdet_inv_transposed, kBoth, "Tnn > T R Tnn")                                  \
   visit(linalg_solve, kBoth, "Tnn Tnk > Tnk I")                                                 \
   visit(linalg_solve_lu, kBoth, "Tnn Tnk > Tnk Tnn In I")                                       \
+  visit(linalg_solve_slogdet,                                                                   \
+        CpuOnly("an LU factorisation, solves, and the product of the pivots"),                  \
+        "Tnn Tnk > Tnk T R I")                                                                  \
+  visit(linalg_solve_slogdet_inv_transposed,                                                    \
+        CpuOnly("an LU factorisation, solves, and the product of the pivots"),                  \
+        "Tnn Tnk > Tnk T R Tnn I")                                                              \
   visit(linalg_svd, kBoth, "Tmn > TmQ RX TVn I")                                                \
   visit(linalg_svd_jvp, kBoth, "Tnn Rn Tnn Tnn > Tnn Rn Tnn")                                   \
   visit(linalg_svd_vjp, kBoth, "Tnn Rn Tnn Tnn Rn Tnn > Tnn")                                   \
   visit(linalg_svdvals, kBoth, "Tmn > RX I")                                                    \
+  visit(linalg_triangular_sqrt, CpuOnly("a triangular solve for each column"), "Tnn Tn > Tnn")  \
   visit(linalg_triangular_solve, kBoth, "Tnn TSU > TSU", "left_side", "lower", "transpose_a",   \
         "conjugate_a", "unit_diagonal")                                                         \
   visit(linalg_tridiagonal_solve, kBoth, "Tn Tn Tn Tnk > Tnk I", "perturb_singular")

@@ -205,6 +205,17 @@ def _slogdet_ratio(operands, results):
       checks.worst(np.abs(sign - expected_sign), scale),
       checks.worst(np.abs(logabsdet - expected), scale * np.maximum(np.abs(expected), 1)))
 
+def _solve_logdet_ratio(operands, results):
+  a, b = operands
+  x, *determinant = results
+  return max(checks.solution(a, x, b), _slogdet_ratio((a,), determinant))
+
+def _solve_logdet_oracle(a, b):
+  return (np.linalg.solve(a, b), *np.linalg.slogdet(a))
+
+def _stock_solve_logdet(a, b):
+  return (jnp.linalg.solve(a, b), *jnp.linalg.slogdet(a))
+
 def _slogdet_of_factors(packed, pivots):
   return tuple(np.linalg.slogdet(lu_product(packed, pivots)))
 
@@ -231,6 +242,29 @@ SOLVING: tuple[Function, ...] = (
             composed("solve_her", lambda a, b: linalg.solve(a, b, assume_a="her"),
                      with_columns(positive_definite), (2, 2), solved,
                      lambda a, b: jax.scipy.linalg.solve(a, b, assume_a="her"), 20, variant=True),
+        )),
+    Function(
+        "solve_logdet", SYSTEMS, classes=("SolveLogdetResult",),
+        behaviours=(Behaviour(
+            "x and log |det A| from one factorization; one handler for both cotangents of a small "
+            "definite matrix",
+            ("values/test_solve_logdet.py",)),),
+        sharded="linalg.distributed.cho_factor and its methods solve and logdet, or lu_factor and "
+                "its methods solve and slogdet",
+        results={
+            "solve_logdet(a, a)": "linalg.SolveLogdetResult",
+            'solve_logdet(a, a, assume_a="pos").logabsdet': "Array",
+        },
+        cases=(
+            Case("solve_logdet", lambda a, b: linalg.solve_logdet(a, b)[:3], with_columns(square),
+                 (2, 2), _solve_logdet_ratio, _solve_logdet_oracle, _stock_solve_logdet,
+                 closed_form=3, matrix="nonsingular",
+                 of_matrix=lambda a: (a, columns_beside(a))),
+            Case("solve_logdet_pos",
+                 lambda a, b: linalg.solve_logdet(a, b, assume_a="pos")[:3],
+                 with_columns(positive_definite), (2, 2), _solve_logdet_ratio,
+                 _solve_logdet_oracle, _stock_solve_logdet, matrix="positive",
+                 of_matrix=lambda a: (a, columns_beside(a))),
         )),
     Function(
         "inv", SYSTEMS,

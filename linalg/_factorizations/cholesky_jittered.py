@@ -113,8 +113,9 @@ def cholesky_jittered(
   A matrix that holds NaN, or whose diagonal has no positive mean, fails at once. The derivative is
   that of A + t I with a constant t. float16 and bfloat16 are factored in float32.
 
-  Other libraries start at absolute jitters: GPyTorch at 1e-6 (1e-8 in double precision), three
-  tries; GPJax and TensorFlow Probability at 1e-6, one try.
+  Other libraries have absolute jitters. GPyTorch tries three from 1e-6 on (1e-8 in double
+  precision), TensorFlow Probability's `retrying_cholesky` five from 1e-6 (1e-10). Both factor the
+  whole batch at each try. GPJax adds 1e-6 to every matrix.
 
   Algorithm: `cholesky`, which is then repeated for all failed matrices together.
 

@@ -51,7 +51,7 @@ def _trace_of_product(xt, da):
   return jnp.sum(xt * da, axis=(-2, -1))
 
 
-def _slogdet_tangents(sign, xt, da):
+def slogdet_tangents(sign, xt, da):
   # d log det A = tr(A⁻¹ dA). Its real part changes the magnitude, its imaginary part the phase.
   trace = _trace_of_product(xt, da)
   turn = sign * imaginary(trace.imag) if jnp.iscomplexobj(xt) else None
@@ -61,14 +61,14 @@ def _slogdet_tangents(sign, xt, da):
 def _slogdet_jvp(primals, tangents):
   (a,), (da,) = primals, tangents
   sign, logabsdet, xt = slogdet_inv_transposed_p(a)
-  return (sign, logabsdet), _slogdet_tangents(sign, xt, da)
+  return (sign, logabsdet), slogdet_tangents(sign, xt, da)
 
 
 def _slogdet_inv_transposed_jvp(primals, tangents):
   (a,), (da,) = primals, tangents
   sign, logabsdet, xt = slogdet_inv_transposed_p(a)
   return (sign, logabsdet, xt), (
-      *_slogdet_tangents(sign, xt, da), inverse_tangent(xt, da.mT))
+      *slogdet_tangents(sign, xt, da), inverse_tangent(xt, da.mT))
 
 
 # The log-determinant and the transposed inverse, from the same factors, as the derivative of a
@@ -396,7 +396,7 @@ def _lu_slogdet_jvp(primals, tangents):
   (packed, pivots), (dpacked, _) = primals, tangents
   sign, logabsdet = lu_slogdet_p(packed, pivots)
   *_, reciprocals = slogdet_inv_transposed_p(_as_matrices(stored_diagonal(packed)))
-  return (sign, logabsdet), _slogdet_tangents(
+  return (sign, logabsdet), slogdet_tangents(
       sign, reciprocals[..., 0], stored_diagonal(dpacked)[..., None])
 
 

@@ -31,7 +31,8 @@ OF_MATRICES = [
 # The handlers that no function calls but in its derivatives, or JAX's, beside those of derivative
 # rules.
 OF_DERIVATIVES = {
-    "linalg_det_cofactors", "linalg_inverse_permutation", "linalg_slogdet_inv_transposed"}
+    "linalg_det_cofactors", "linalg_inverse_permutation", "linalg_positive_solve_logdet_factor",
+    "linalg_slogdet_inv_transposed", "linalg_solve_slogdet_inv_transposed"}
 # The handlers of operations that another operation's fallback calls: no jaxpr shows them.
 WITHIN_OPERATIONS = {
     "linalg_parlett", "linalg_block_tridiagonal_cholesky_solve",

@@ -12,7 +12,7 @@ import derivatives
 import linalg
 import selection
 from linalg._catalogue import matrices
-from linalg._factorizations import cholesky, det, eigh, qr, solve, svd
+from linalg._factorizations import cholesky, det, eigh, qr, solve, solve_logdet, svd
 from quick import quick_jit
 
 SIZES = [1, 2, 4, 7, 13, 32]
@@ -166,6 +166,29 @@ def test_qr(m, n, dtype, rng):
       found, expected, rtol=0, atol=60 * n * np.finfo(dtype).eps * np.abs(expected).max())
 
 
+@selection.all_dtypes
+@pytest.mark.parametrize("n, k", [(1, 1), (2, 3), (4, 1), (7, 2), (13, 1), (32, 1)])
+def test_positive_solve_logdet(n, k, dtype, rng):
+  """Forward and backward, against the formula and its transpose."""
+  a, da = _operands(rng, n, dtype)
+  x, db, x_ct = (matrices.general(rng, (19,), n, k, dtype) for _ in range(3))
+  logdet_ct = rng.standard_normal(19).astype(a.real.dtype)
+
+  @quick_jit
+  def both(a, x, da, db, x_ct, logdet_ct):
+    factor, _ = cholesky.cholesky_p(a)
+    formula = lambda da, db: solve_logdet._tangents(factor, x, da, db)
+    expected = formula(da, db), jax.linear_transpose(formula, da, db)([x_ct, logdet_ct])
+    return (
+        solve_logdet.positive_solve_logdet_jvp_p(factor, x, da, db),
+        solve_logdet.positive_solve_logdet_vjp_p(factor, x, x_ct, logdet_ct)
+    ), expected
+
+  found, expected = both(a, x, da, db, x_ct, logdet_ct)
+  for y, z in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+    _near(y, z, n)
+
+
 COFACTORS = pytest.mark.parametrize(
     "cofactors",
     [lambda a: det.det_cofactors_p(a)[1], lambda a: det._det_cofactors_fallback(a)[1]],
@@ -285,6 +308,9 @@ def test_bits_do_not_depend_on_the_batch(n, dtype, rng):
         det.det_cofactors_p(a), det.slogdet_inv_transposed_p(a),
         eigh.eigh_jvp_p(diagonal, q, x), eigh.eigh_vjp_p(diagonal, q, diagonal, x),
         qr.thin_jvp_p(q, r, a), qr.thin_vjp_p(q, r, a, x),
+        solve_logdet.positive_solve_logdet_jvp_p(factor, x[..., :2], a, x[..., 1:3]),
+        solve_logdet.positive_solve_logdet_vjp_p(factor, x[..., :2], a[..., :2], a[..., 0, 0].real),
+        solve_logdet.solve_slogdet_inv_transposed_p(x, a[..., :1]),
         solve.solve_lu_p(x, a), svd.square_jvp_p(q, diagonal, q, x),
         svd.square_vjp_p(q, diagonal, q, a, diagonal, x)))
 

@@ -71,6 +71,11 @@ def _triangle_and_diagonals(rng, a):
   return np.triu(a), x, np.cos(x), tolerance
 
 
+def _triangle_and_roots(rng, a):
+  t = np.triu(a) + 2 * np.eye(a.shape[-1], dtype=a.dtype)
+  return t, np.sqrt(np.abs(np.diagonal(t, 0, -2, -1))).astype(a.dtype)
+
+
 # For an operation that no program of a case calls: the case to take operands from, and how.
 WITHIN = {
     "linalg_block_tridiagonal_cholesky_solve": (
@@ -78,6 +83,9 @@ WITHIN = {
     "linalg_block_tridiagonal_inverse_blocks": (
         "block_tridiagonal_cholesky", lambda rng, *operands: operands[:2]),
     "linalg_inverse_permutation": ("lu_pivots_to_permutation", lambda rng, p: (p, p)),
+    "linalg_positive_solve_logdet_factor": (
+        "solve_logdet_pos", lambda rng, *operands: operands),
+    "linalg_triangular_sqrt": ("sqrtm", _triangle_and_roots),
     "linalg_parlett": ("funm", _triangle_and_diagonals)}
 
 
