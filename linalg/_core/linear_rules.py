@@ -1,4 +1,4 @@
-"""Derivative rules that are operations: a linear function of a tangent, and its transpose.
+"""Derivative rules that are operations: a linear function of tangents, and its transpose.
 
 Both have handlers, most of them for small matrices only. A handler does in one pass what the
 formula does in many operations. The formula is the fallback, and it is also what the operations are
@@ -22,27 +22,30 @@ def linear_pair(
     formula: Callable[..., Sequence[jax.Array]],
     *,
     constants: int,
-    argument: Callable[..., jax.Array],
+    argument: Callable[..., Any],
     attributes: Mapping[str, Any] | None = None,
+    shared: Sequence[int] = (),
     suits: Callable[..., bool] | None = None,
     exported: bool = True,
 ) -> tuple[ffi.Operation, ffi.Operation]:
-  """The operations for a formula that is linear in its last operand, and for its transpose.
+  """The operations for a formula that is linear in its last operands, and for its transpose.
 
   Args:
     forward: the target that takes the formula's operands and returns its results.
-    backward: the target of the transpose. It takes all operands except the last, and the cotangents
-      of all results. It returns the cotangent of the last operand.
-    formula: `formula(*constants, x, **attributes) -> list of results`, differentiable.
-    constants: the number of operands before the last.
-    argument: `argument(*constants)`, an array of the type of the last operand.
+    backward: the target of the transpose. It takes the constants, and the cotangents of all
+      results. It returns the cotangents of the linear operands.
+    formula: `formula(*constants, *linear, **attributes) -> list of results`, differentiable.
+    constants: the number of operands that the formula is not linear in, which come first.
+    argument: `argument(*constants)`, an array of the type of the linear operand, or a tuple. It has
+      the whole batch.
     attributes, suits, exported: as for `ffi.operation`.
+    shared: that of `forward`. `backward` shares those among the constants.
   """
 
   def transposed(*operands, **values):
     known, cotangents = operands[:constants], operands[constants:]
-    zero = zeros_like(argument(*known))
-    _, pullback = jax.vjp(lambda x: formula(*known, x, **values), zero)
+    zeros = [zeros_like(x) for x in _listed(argument(*known))]
+    _, pullback = jax.vjp(lambda *linear: formula(*known, *linear, **values), *zeros)
     return list(pullback(list(cotangents)))
 
   def derivative(operation, function):
@@ -65,7 +68,9 @@ def linear_pair(
     return jvp
 
   def transpose_forward(cotangents, operands, **values):
-    return *(None,) * constants, backward_p(*operands[:constants], *cotangents, **values)
+    found = _listed(backward_p(*operands[:constants], *cotangents, **values))
+    return *(None,) * constants, *(
+        ct if x is None else None for x, ct in zip(operands[constants:], found, strict=True))
 
   def transpose_backward(cotangents, operands, **values):
     found = _listed(forward_p(*operands[:constants], *cotangents, **values))
@@ -73,10 +78,12 @@ def linear_pair(
         ct if x is None else None for x, ct in zip(operands[constants:], found, strict=True))
 
   forward_p: ffi.Operation = ffi.operation(
-      *forward, attributes=attributes, suits=suits, exported=exported, fallback=formula,
+      *forward, attributes=attributes, shared=shared, suits=suits, exported=exported,
+      fallback=formula,
       jvp=derivative(lambda: forward_p, formula), transpose=transpose_forward)
   backward_p: ffi.Operation = ffi.operation(
-      *backward, attributes=attributes, suits=suits, exported=exported, fallback=transposed,
+      *backward, attributes=attributes, shared=[i for i in shared if i < constants], suits=suits,
+      exported=exported, fallback=transposed,
       jvp=derivative(lambda: backward_p, transposed), transpose=transpose_backward)
   return forward_p, backward_p
 

@@ -4,4 +4,11 @@ A `lax.scan` over small matrices pays for several operations at every step. The 
 all steps in one handler.
 """
 
-__all__ = []
+from linalg.structured._kalman import (
+    KalmanFilterResult,
+    KalmanSmootherResult,
+    kalman_filter,
+    kalman_smoother,
+)
+
+__all__ = ["KalmanFilterResult", "KalmanSmootherResult", "kalman_filter", "kalman_smoother"]
