@@ -7,7 +7,8 @@ offsets b (u, n) of the transition and d (v, m) of the observation, and `seen` (
 for missing components. Covariances are symmetric. w is 0 where nothing is missing.
 """
 
-from typing import Any, NamedTuple
+import math
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -77,7 +78,6 @@ class _Model(NamedTuple):
   cov: jax.Array
   b: jax.Array
   seen: jax.Array | None
-  count: Any  # of the components that are seen
 
   def keep(self, x):
     """`x` (t, m) with 0 for missing components."""
@@ -96,14 +96,11 @@ class _Model(NamedTuple):
 def _model(operands) -> _Model:
   y, f, q, h, r, mean, cov, b, d, seen = ffi.broadcast_batches(
       "kalman_filter", list(operands), _FILTER_RANKS)
-  steps, m = y.shape[-2:]
+  steps = y.shape[-2]
   f, q, h, r = (_each(x, steps, 2) for x in (f, q, h, r))
   b, d = (_each(x, steps, 1) for x in (b, d))
-  mask, count = None, m
-  if seen.shape[-2]:
-    mask = _each(seen, steps, 1) != 0
-    count = jnp.sum(mask, axis=-1)
-  model = _Model(y - d, f, q, h, r, mean, cov, b, mask, count)
+  mask = _each(seen, steps, 1) != 0 if seen.shape[-2] else None
+  model = _Model(y - d, f, q, h, r, mean, cov, b, mask)
   if mask is None:
     return model
   r = jnp.where(model._both(), r, on_diagonal(r).astype(r.dtype))
@@ -143,12 +140,10 @@ def _filter_fallback(*operands):
   order = jax.lax.broadcasted_iota(jnp.int32, failed.shape, 0)
   first = jnp.min(jnp.where(failed, order + 1, steps + 1), axis=0, initial=steps + 1)
   info = jnp.where(first <= steps, first, 0).astype(jnp.int32)
-  count = model.count if isinstance(model.count, int) else jnp.sum(model.count, axis=-1)
-  seen = count * steps if isinstance(count, int) else count
-  likelihood = -(jnp.sum(deviances, axis=0) + seen * jnp.log(2 * jnp.pi)) / 2
+  seen = jnp.sum(model.keep(jnp.ones_like(model.v)), axis=(-2, -1))
+  likelihood = -(jnp.sum(deviances, axis=0) + math.log(2 * math.pi) * seen) / 2
   return [
-      _steps_last(means, 1), _steps_last(covs, 2),
-      nan_where(info != 0, likelihood, core=0).astype(means.dtype), info]
+      _steps_last(means, 1), _steps_last(covs, 2), nan_where(info != 0, likelihood, core=0), info]
 
 
 def _filter_tangent(*operands):
