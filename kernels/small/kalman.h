@@ -140,8 +140,10 @@ LINALG_INLINE void AddTranspose(int n, int64_t row, E* a, E scale) {
 // below the diagonal those of L. `inverse` receives those of D. Returns a mask of the lanes whose
 // pivots are all positive.
 //
-// With kSemidefinite, a pivot that is a rounding error of its diagonal entry counts as zero, and so
-// does its inverse: L D Lᵀ X = Y then has a solution for Y in the range.
+// With kSemidefinite, a pivot that may be a rounding error of its diagonal entry counts as zero, and
+// so does its inverse: L D Lᵀ X = Y then has a solution for Y in the range. A smaller limit would let
+// solutions grow from step to step by the inverses of rounding errors. A larger one would lose
+// digits of models whose first state is almost unknown.
 template <bool kSemidefinite, class B, class E>
 LINALG_ONCE Mask<E> FactorLdl(int n, int64_t row, E* a, E* inverse) {
   constexpr int kWidth = kColumns<E, B>;
@@ -154,7 +156,7 @@ LINALG_ONCE Mask<E> FactorLdl(int n, int64_t row, E* a, E* inverse) {
     const E pivot = pivots[k];
     positive = positive & (pivot > E{});
     if constexpr (kSemidefinite) {
-      const E least = Number<E>(n * std::numeric_limits<Lane<E>>::epsilon()) * inverse[k];
+      const E least = Number<E>(64 * n * std::numeric_limits<Lane<E>>::epsilon()) * inverse[k];
       inverse[k] = pivot <= least ? E{} : Broadcast<E>(1) / pivot;  // NaN stays
     } else {
       inverse[k] = Broadcast<E>(1) / pivot;

@@ -260,8 +260,8 @@ def kalman_smoother(
   Algorithm: `kalman_filter`, then the recursion of Rauch, Tung and Striebel, AIAA J. 3 (1965). Let
   P' = F P Fᵀ + Q and G = P Fᵀ P'⁻¹. The covariance is (I - G F) P (I - G F)ᵀ + G (Pₛ' + Q) Gᵀ, a
   sum of congruences, so it stays positive semidefinite up to rounding. If P' is singular, a factor
-  L D Lᵀ without its zero pivots stands for it. Derivatives then hold for changes of F and Q that
-  leave P' with the same null space.
+  L D Lᵀ without its zero pivots stands for it. Pivots below 64 n eps of their diagonal entry count
+  as zero. Derivatives then hold for changes of F and Q that leave the null space of P' as it is.
 
   Example:
     >>> import jax.numpy as jnp, linalg.structured

@@ -14,7 +14,14 @@ import jax
 import jax.numpy as jnp
 
 from linalg import ffi
-from linalg._core.algebra import adjoint, expand, nan_where, on_diagonal, without_none
+from linalg._core.algebra import (
+    adjoint,
+    diagonal_of,
+    expand,
+    nan_where,
+    on_diagonal,
+    without_none,
+)
 from linalg._core.linear_rules import linear_pair
 from linalg._core.tuning import MOST_STATES
 from linalg._factorizations.cholesky import cholesky_p, cholesky_solve_p
@@ -123,8 +130,7 @@ def _filter_fallback(*operands):
     mean, cov = carry
     v, f, q, h, r, b = given
     factor, info, kt, e, v = _gain(v, h, r, mean, cov)
-    diagonal = jnp.sum(jnp.where(on_diagonal(factor), factor, 0), axis=-1)
-    deviance = jnp.sum(v * e, axis=-1) + 2 * jnp.sum(jnp.log(diagonal), axis=-1)
+    deviance = jnp.sum(v * e, axis=-1) + 2 * jnp.sum(jnp.log(diagonal_of(factor)), axis=-1)
     failed = (info != 0) | jnp.isnan(deviance)
     a = expand(jnp.eye(f.shape[-1], dtype=f.dtype), f) - product(kt, h, adjoint_a=True)
     mean = nan_where(failed, mean + _turned_times(kt, v), core=1)
@@ -196,7 +202,7 @@ def _filter_tangent(*operands):
   change = (
       -jnp.sum(e * (w + dre / 2), axis=-1) - jnp.sum(kt * dh, axis=(-2, -1))
       + jnp.sum(g * (dmeans + _times(dcovs, g) / 2), axis=-1)
-      - jnp.sum(jnp.where(on_diagonal(inner), inner, 0), axis=(-2, -1)) / 2)
+      - jnp.sum(diagonal_of(inner), axis=-1) / 2)
   return [new_means, new_covs, jnp.sum(change, axis=-1)]
 
 
@@ -250,12 +256,18 @@ filter_p = ffi.operation(
 
 
 def _solve_semidefinite(p, x):
-  """P⁻¹ X, or a solution of P Y = X where P is singular and X in its range."""
-  values, vectors, _ = eigh_p(jax.lax.stop_gradient(p))
-  least = p.shape[-1] * jnp.finfo(p.dtype).eps * jnp.max(values, axis=-1, keepdims=True, initial=0)
-  keep = ~(values <= least)
-  inverse = jnp.where(keep, 1 / jnp.where(keep, values, 1), 0)
-  solve = lambda _, x: product(vectors, inverse[..., None] * product(vectors, x, adjoint_a=True))
+  """P⁻¹ X, or a solution of P Y = X where P is singular and X in its range.
+
+  P is scaled to a unit diagonal before its smallest eigenvalues are taken for zeros.
+  """
+  fixed = jax.lax.stop_gradient(p)
+  diagonal = diagonal_of(fixed)[..., None]
+  scale = jnp.where(diagonal > 0, 1 / jnp.sqrt(jnp.where(diagonal > 0, diagonal, 1)), 0)
+  values, vectors, _ = eigh_p(scale * fixed * scale.mT)
+  dropped = values <= 64 * p.shape[-1] * jnp.finfo(p.dtype).eps  # NaN stays
+  inverse = jnp.where(dropped, 0, 1 / jnp.where(dropped, 1, values))[..., None]
+  vectors = scale * vectors
+  solve = lambda _, x: product(vectors, inverse * product(vectors, x, adjoint_a=True))
   return jax.lax.custom_linear_solve(lambda x: product(p, x), x, solve, symmetric=True)
 
 
