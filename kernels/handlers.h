@@ -49,7 +49,7 @@ enum Backends { kCpu = 1, kCuda = 2, kBoth = kCpu | kCuda };
   visit(linalg_kalman_filter, kCpu, 10, 4)                                         \
   visit(linalg_kalman_filter_jvp, kCpu, 21, 3)                                     \
   visit(linalg_kalman_filter_vjp, kCpu, 15, 9)                                     \
-  visit(linalg_kalman_smoother, kCpu, 5, 2)                                        \
+  visit(linalg_kalman_smoother, kCpu, 12, 2)                                       \
   visit(linalg_kalman_smoother_jvp, kCpu, 12, 2)                                   \
   visit(linalg_kalman_smoother_vjp, kCpu, 9, 5)                                    \
   visit(linalg_lu, kBoth, 1, 4)                                                    \

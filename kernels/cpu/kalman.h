@@ -190,4 +190,100 @@ void DispatchReal(ffi::DataType dtype, Body&& body) {
   });
 }
 
+template <class T>
+struct FilterOperands {
+  SeriesShape series;
+  int64_t m;
+  Steps<T> y, f, q, h, r, mean, cov, b, d, seen;
+
+  bool masked() const { return seen.count > 0; }
+
+  // Fused multiply-adds of the steps.
+  double operations() const {
+    const double order = static_cast<double>(series.n), rows = static_cast<double>(m);
+    return static_cast<double>(series.steps) *
+           (20 + order * order * (4 * order + 4 * rows) + 2 * order * rows * rows +
+            rows * rows * rows / 3);
+  }
+};
+
+template <class T>
+FilterOperands<T> ReadFilter(const SeriesShape& series, ffi::AnyBuffer& y, ffi::AnyBuffer& f,
+                             ffi::AnyBuffer& q, ffi::AnyBuffer& h, ffi::AnyBuffer& r,
+                             ffi::AnyBuffer& mean, ffi::AnyBuffer& cov, ffi::AnyBuffer& b,
+                             ffi::AnyBuffer& d, ffi::AnyBuffer& seen) {
+  const int64_t n = series.n, m = SplitBatch(y, 2, "the observations").cols;
+  return {.series = series,
+          .m = m,
+          .y = ReadSteps<T>(y, series, -1, m, "the observations"),
+          .f = ReadSteps<T>(f, series, n, n, "the transition"),
+          .q = ReadSteps<T>(q, series, n, n, "the covariance of the transition"),
+          .h = ReadSteps<T>(h, series, m, n, "the observation matrix"),
+          .r = ReadSteps<T>(r, series, m, m, "the covariance of the observation"),
+          .mean = ReadOne<T>(mean, series.batch, {n}, "the initial mean"),
+          .cov = ReadOne<T>(cov, series.batch, {n, n}, "the initial covariance"),
+          .b = ReadSteps<T>(b, series, -1, n, "the offset of the transition"),
+          .d = ReadSteps<T>(d, series, -1, m, "the offset of the observation"),
+          .seen = ReadSteps<T>(seen, series, -1, m, "the mask", /*may_be_empty=*/true)};
+}
+
+// The operands of one step after another, its predicted moments and its gain.
+template <class B, class E, class T>
+class FilterSteps {
+ public:
+  FilterSteps(const FilterOperands<T>& operands, int64_t series, small::Workspace<B, E>& memory)
+      : prediction(ToInt(operands.series.n), memory),
+        gain(ToInt(operands.series.n), ToInt(operands.m), memory),
+        x_(operands),
+        series_(series) {}
+
+  static int64_t Size(int n, int m) {
+    return small::KalmanPrediction<B, E>::Size(n) + small::KalmanGain<B, E>::Size(n, m);
+  }
+
+  // Computes the predicted moments and the gain of a step, given the filtered moments of the step
+  // before.
+  void Run(int64_t step, const E* before, const E* cov_before) {
+    const int64_t n = prediction.n, m = gain.m;
+    if (step == 0) {
+      Load<B>(x_.mean, series_, 0, 1, n, prediction.mean);
+      Load<B>(x_.cov, series_, 0, n, n, prediction.cov);
+    } else {
+      if (IsNew(x_.f, step - 1)) {
+        Load<B>(x_.f, series_, step - 1, n, n, prediction.f);
+        prediction.Transpose();
+      }
+      if (IsNew(x_.q, step - 1)) Load<B>(x_.q, series_, step - 1, n, n, prediction.q);
+      if (IsNew(x_.b, step - 1)) Load<B>(x_.b, series_, step - 1, 1, n, prediction.b);
+      has_transition_ = true;
+      prediction.Predict(before, cov_before);
+    }
+    const bool new_h = !has_observation_ || x_.h.each(), new_r = !has_observation_ || x_.r.each();
+    if (new_h) Load<B>(x_.h, series_, step, m, n, gain.all_h);
+    if (new_r) Load<B>(x_.r, series_, step, m, m, gain.all_r);
+    if (!has_observation_ || x_.d.each()) Load<B>(x_.d, series_, step, 1, m, gain.d);
+    has_observation_ = true;
+    Load<B>(x_.y, series_, step, 1, m, gain.y);
+    if (x_.masked()) {
+      Load<B>(x_.seen, series_, step, 1, m, gain.seen);
+      gain.TakeSeen();
+    } else if (new_h || new_r) {
+      gain.TakeAll();
+    }
+    gain.Compute(prediction.mean, prediction.cov, x_.masked());
+  }
+
+  bool masked() const { return x_.masked(); }
+
+  small::KalmanPrediction<B, E> prediction;
+  small::KalmanGain<B, E> gain;
+
+ private:
+  bool IsNew(const Steps<T>& operand, int64_t) const { return !has_transition_ || operand.each(); }
+
+  FilterOperands<T> x_;
+  int64_t series_;
+  bool has_transition_ = false, has_observation_ = false;
+};
+
 }  // namespace linalg

@@ -1,4 +1,4 @@
-// Smoothers of Rauch, Tung and Striebel after Kalman filters, their tangents and their adjoints.
+// Smoothers after Kalman filters, their tangents and their adjoints.
 #include "kernels/cpu/handler.h"
 #include "kernels/cpu/kalman.h"
 #include "kernels/small/kalman_derivatives.h"
@@ -6,7 +6,7 @@
 namespace linalg {
 namespace {
 
-// The operands: how the state moves, and the filtered moments.
+// What derivatives need: how the state moves, and the filtered moments.
 template <class T>
 struct SmootherOperands {
   SeriesShape series;
@@ -79,60 +79,84 @@ class SmootherSteps {
 
 template <class T>
 struct KalmanSmootherProblem {
-  SmootherOperands<T> operands;
-  Steps<T> smoothed, smoothed_covs;
+  FilterOperands<T> operands;
+  Steps<T> means, covs, smoothed, smoothed_covs;
 
   CpuPath path() const { return CpuPath::kLane; }
 
   void RunInLanes(ffi::ThreadPool& pool) const {
-    const int n = ToInt(operands.series.n);
+    const int n = ToInt(operands.series.n), m = ToInt(operands.m);
     const auto count = [=]<class B, class E>() {
-      return SmootherSteps<B, E, T>::Size(n) + (4 * n + 2) * PaddedColumns<E, B>(n);
+      return FilterSteps<B, E, T>::Size(n, m) + small::KalmanSmoothing<B, E>::Size(n, m) +
+             small::SmootherGain<B, E>::Size(n) + (6 * n + 4) * PaddedColumns<E, B>(n);
     };
-    ForEachSeries<T>(pool, operands.series.batch, n, operands.operations(), count,
+    ForEachSeries<T>(pool, operands.series.batch, std::max(n, m), 3 * operands.operations(), count,
                      [&]<class B, class E>(int64_t i, E* memory) { RunOn<B>(i, memory); });
   }
 
  private:
   template <class B, class E>
   void RunOn(int64_t i, E* first) const {
-    const int n = ToInt(operands.series.n);
-    const int64_t last = operands.series.steps - 1;
-    if (last < 0) return;
+    const int n = ToInt(operands.series.n), m = ToInt(operands.m);
     small::Workspace<B, E> memory{first};
-    SmootherSteps<B, E, T> steps(operands, i, memory);
-    E *const product = memory.Matrix(n, n), *const change = memory.Matrix(n, n);
-    E *later = memory.Vector(n), *later_cov = memory.Matrix(n, n);
+    FilterSteps<B, E, T> steps(operands, i, memory);
+    small::KalmanSmoothing<B, E> smoothing(n, m, memory);
+    small::SmootherGain<B, E> gain(n, memory);
     E *mean = memory.Vector(n), *cov = memory.Matrix(n, n);
-    steps.LoadMoments(last);
-    std::copy_n(steps.mean, n, later);
-    std::copy_n(steps.cov, n * steps.gain.row, later_cov);
-    Store<B>(later, 1, n, smoothed, i, last);
-    Store<B>(later_cov, n, n, smoothed_covs, i, last);
-    for (int64_t t = last - 1; t >= 0; --t) {
-      steps.Run(t);
-      small::SmootherUpdate(steps.prediction, steps.gain, steps.mean, steps.cov, later, later_cov,
-                            product, change, mean, cov);
-      Store<B>(mean, 1, n, smoothed, i, t);
-      Store<B>(cov, n, n, smoothed_covs, i, t);
-      std::swap(mean, later);
-      std::swap(cov, later_cov);
+    E *before = memory.Vector(n), *cov_before = memory.Matrix(n, n);
+    E *later = memory.Vector(n), *later_cov = memory.Matrix(n, n);
+    E *other = memory.Vector(n), *other_cov = memory.Matrix(n, n);
+    E *const product = memory.Matrix(n, n), *const change = memory.Matrix(n, n);
+    const auto load = [&](int64_t t, E* vector, E* matrix) {
+      Load<B>(means, i, t, 1, n, vector);
+      Load<B>(covs, i, t, n, n, matrix);
+    };
+    const int64_t last = operands.series.steps - 1;
+    if (last >= 0) load(last, mean, cov);
+    for (int64_t t = last; t >= 0; --t) {
+      smoothing.Smooth(mean, cov);
+      const Mask<E> ill_conditioned = smoothing.IsIllConditioned(cov);
+      if (t < last && Any(ill_conditioned)) {
+        gain.Compute(steps.prediction);
+        small::SmootherUpdate(steps.prediction, gain, mean, cov, later, later_cov, product, change,
+                              other, other_cov);
+        const auto choose = [&](int64_t count, const E* from, E* to) {
+          for (int64_t k = 0; k < count; ++k) to[k] = Choose(ill_conditioned, from[k], to[k]);
+        };
+        choose(n, other, smoothing.mean);
+        choose(n * smoothing.row, other_cov, smoothing.cov);
+      }
+      Store<B>(smoothing.mean, 1, n, smoothed, i, t);
+      Store<B>(smoothing.cov, n, n, smoothed_covs, i, t);
+      if (t == 0) break;
+      std::swap(later, smoothing.mean);
+      std::swap(later_cov, smoothing.cov);
+      load(t - 1, before, cov_before);
+      steps.Run(t, before, cov_before);
+      smoothing.Observe(steps.gain);
+      smoothing.MoveBack(steps.prediction);
+      std::swap(mean, before);
+      std::swap(cov, cov_before);
     }
   }
 };
 
-void KalmanSmoother(ffi::ThreadPool pool, ffi::AnyBuffer f, ffi::AnyBuffer q, ffi::AnyBuffer b,
-                    ffi::AnyBuffer means, ffi::AnyBuffer covs, Result smoothed,
-                    Result smoothed_covs) {
+void KalmanSmoother(ffi::ThreadPool pool, ffi::AnyBuffer y, ffi::AnyBuffer f, ffi::AnyBuffer q,
+                    ffi::AnyBuffer h, ffi::AnyBuffer r, ffi::AnyBuffer mean, ffi::AnyBuffer cov,
+                    ffi::AnyBuffer b, ffi::AnyBuffer d, ffi::AnyBuffer seen, ffi::AnyBuffer means,
+                    ffi::AnyBuffer covs, Result smoothed, Result smoothed_covs) {
   const SeriesShape series = ReadSeries(means, "the means");
-  DispatchReal(f.element_type(), [&]<class T>(std::type_identity<T>) {
+  DispatchReal(y.element_type(), [&]<class T>(std::type_identity<T>) {
     AdviseHugePages(smoothed_covs->untyped_data(),
                     static_cast<int64_t>(smoothed_covs->size_bytes()));
-    RunOnPath(pool, KalmanSmootherProblem<T>{
-                        .operands = ReadSmoother<T>(series, f, q, b, means, covs),
-                        .smoothed = ReadVectors<T>(smoothed, series, series.n, "smoothed means"),
-                        .smoothed_covs = ReadMatrices<T>(smoothed_covs, series, series.n,
-                                                         "the smoothed covariances")});
+    RunOnPath(pool,
+              KalmanSmootherProblem<T>{
+                  .operands = ReadFilter<T>(series, y, f, q, h, r, mean, cov, b, d, seen),
+                  .means = ReadVectors<T>(means, series, series.n, "the means"),
+                  .covs = ReadMatrices<T>(covs, series, series.n, "the covariances"),
+                  .smoothed = ReadVectors<T>(smoothed, series, series.n, "the smoothed means"),
+                  .smoothed_covs = ReadMatrices<T>(smoothed_covs, series, series.n,
+                                                   "the smoothed covariances")});
   });
 }
 

@@ -10,12 +10,17 @@
 // singular: only S = H P Hᵀ + R is factored. A square-root filter would need roots of the noises,
 // which have no derivative where they are singular.
 //
-// The smoother is that of Rauch, Tung and Striebel (1965) in the same form. With the predicted
-// covariance P' = F P Fᵀ + Q, G = P Fᵀ P'⁻¹ and B = I - G F, it is B P Bᵀ + G (Pₛ' + Q) Gᵀ. Where P'
-// is singular, any G with G P' = P Fᵀ serves.
+// The smoother is that of Bryson and Frazier (1963), which inverts no covariance of the state. The
+// later observations say r = N (x - m) + ω of a state x with the filtered mean m, where ω has the
+// covariance W = N - N P N. Going back over an observation and over a transition,
 //
-// Derivatives use that K and G are optimal: the terms with dK and dG in the derivatives of P⁺ and
-// of the smoothed covariance cancel, or have short forms.
+//   r := Hᵀ e + Aᵀ r     N := Hᵀ S⁻¹ H + Aᵀ N A     W := J R Jᵀ + Aᵀ W A, J = Hᵀ S⁻¹ - Aᵀ N K
+//   r := Fᵀ r            N := Fᵀ N F                 W := Fᵀ (N Q N + W) F, with the N before
+//
+// The smoothed mean is m + P r, and the covariance (I - P N) P (I - P N)ᵀ + P W P: Joseph's form of
+// P - P N P, where large entries would cancel. A first state that is almost unknown still makes P W P
+// cancel. There a step of Rauch, Tung and Striebel (1965) takes over, with G = P Fᵀ (F P Fᵀ + Q)⁻¹.
+// It is not taken at every step: G may multiply rounding errors where Q is singular.
 #pragma once
 
 #include <algorithm>
@@ -372,7 +377,118 @@ LINALG_INLINE void KalmanUpdate(const KalmanGain<B, E>& gain, const E* mean, con
   Product<B>(1, n, m, {gain.v, 0, 1}, gain.Plain(gain.kt), Into::kAdd, new_mean, row);
 }
 
-// The smoother's gain, from the moments of a step and their prediction.
+// The smoother's state at a step: r, N and W of the comment at the top, of the later observations.
+template <class B, class E>
+struct KalmanSmoothing {
+  int n, m;
+  int64_t row;
+  E *r, *information, *noise;  // r, N and W
+  E *mean, *cov;               // smoothed
+
+  KalmanSmoothing(int n, int m, Workspace<B, E>& memory)
+      : n(n),
+        m(m),
+        row(PaddedColumns<E, B>(n)),
+        r(memory.Vector(n)),
+        information(memory.Matrix(n, n)),
+        noise(memory.Matrix(n, n)),
+        mean(memory.Vector(n)),
+        cov(memory.Matrix(n, n)),
+        u_(memory.Vector(m)),
+        a_(memory.Matrix(n, n)),
+        t1_(memory.Matrix(n, n)),
+        t2_(memory.Matrix(n, n)),
+        z_(memory.Matrix(m, n)),
+        rz_(memory.Matrix(m, n)) {
+    std::fill(r, r + row, E{});
+    std::fill(information, information + n * row, E{});
+    std::fill(noise, noise + n * row, E{});
+  }
+
+  static int64_t Size(int n, int m) {
+    return (6 * int64_t{n} + 2 * m + 2) * PaddedColumns<E, B>(n) + PaddedColumns<E, B>(m);
+  }
+
+  // Returns a mask of the lanes whose smoothed covariance may have lost its digits: P and N are
+  // large in different directions, so that the entries of P W P cancel.
+  LINALG_INLINE Mask<E> IsIllConditioned(const E* filtered_cov) const {
+    E condition{};
+    for (int i = 0; i < n; ++i) {
+      condition = MulAdd(filtered_cov[i * (row + 1)], information[i * (row + 1)], condition);
+    }
+    // The loss is about eps times the square of this.
+    constexpr Lane<E> kMost = sizeof(Lane<E>) == 4 ? Lane<E>(30) : Lane<E>(7e5);
+    return condition > Broadcast<E>(kMost);
+  }
+
+  // The smoothed moments, from the filtered ones.
+  LINALG_INLINE void Smooth(const E* filtered, const E* filtered_cov) {
+    std::copy(filtered, filtered + n, mean);
+    Product<B>(1, n, n, {r, 0, 1}, Plain(filtered_cov), Into::kAdd, mean, row);
+    SetIdentity(n, row, a_);
+    Product<B>(n, n, n, Plain(information), Plain(filtered_cov), Into::kSubtract, a_, row);
+    Congruence(a_, filtered_cov, t1_, Into::kSet, cov);
+    Congruence(filtered_cov, noise, t1_, Into::kAdd, cov);
+    Mirror(n, row, cov);
+  }
+
+  // To the step before the one of `gain`, whose moments are predicted.
+  LINALG_INLINE void Observe(const KalmanGain<B, E>& gain) {
+    Apply(m, n, Plain(gain.kt), r, u_);
+    for (int i = 0; i < m; ++i) u_[i] = gain.e[i] - u_[i];
+    Product<B>(1, n, m, {u_, 0, 1}, Plain(gain.h), Into::kAdd, r, row);
+
+    SetIdentity(n, row, a_);
+    Product<B>(n, n, m, Turned(gain.kt), Plain(gain.h), Into::kSubtract, a_, row);
+    std::copy(gain.h, gain.h + m * row, z_);
+    SolveLdl<B>(m, gain.short_row, gain.s, gain.inverse, n, row, z_);
+    Product<B>(n, n, n, Plain(information), Plain(a_), Into::kSet, t1_, row);
+    Product<B, true>(n, n, n, Turned(a_), Plain(t1_), Into::kSet, information, row);
+    Product<B, true>(n, n, m, Turned(gain.h), Plain(z_), Into::kAdd, information, row);
+    Mirror(n, row, information);
+
+    Product<B>(m, n, n, Plain(gain.kt), Plain(t1_), Into::kSubtract, z_, row);
+    Product<B>(n, n, n, Plain(noise), Plain(a_), Into::kSet, t1_, row);
+    Product<B, true>(n, n, n, Turned(a_), Plain(t1_), Into::kSet, noise, row);
+    Product<B>(m, n, m, gain.Short(gain.r), Plain(z_), Into::kSet, rz_, row);
+    Product<B, true>(n, n, m, Turned(z_), Plain(rz_), Into::kAdd, noise, row);
+    Mirror(n, row, noise);
+
+    const E known = Dot(m, gain.v, gain.e);
+    const E failed = gain.positive & (known == known) ? E{} : Broadcast<E>(1);
+    FillNaN(failed > E{}, n, r);
+    FillNaN(failed > E{}, n * row, information);
+    FillNaN(failed > E{}, n * row, noise);
+  }
+
+  LINALG_INLINE void MoveBack(const KalmanPrediction<B, E>& prediction) {
+    std::copy(r, r + n, mean);
+    Apply(n, n, Turned(prediction.f), mean, r);
+    Congruence(information, prediction.q, t1_, Into::kAdd, noise);
+    Mirror(n, row, noise);
+    Congruence(prediction.f, noise, t1_, Into::kSet, t2_);
+    Mirror(n, row, t2_);
+    std::swap(noise, t2_);
+    Congruence(prediction.f, information, t1_, Into::kSet, t2_);
+    Mirror(n, row, t2_);
+    std::swap(information, t2_);
+  }
+
+ private:
+  LINALG_INLINE Strided<E> Plain(const E* a) const { return {a, row, 1}; }
+  LINALG_INLINE Strided<E> Turned(const E* a) const { return {a, 1, row}; }
+
+  // The lower triangle of aᵀ x a.
+  LINALG_INLINE void Congruence(const E* a, const E* x, E* product, Into into, E* target) {
+    Product<B>(n, n, n, Plain(x), Plain(a), Into::kSet, product, row);
+    Product<B, true>(n, n, n, Turned(a), Plain(product), into, target, row);
+  }
+
+  E *u_, *a_, *t1_, *t2_, *z_, *rz_;
+};
+
+// The gain G of the smoother of Rauch, Tung and Striebel, from the moments of a step and their
+// prediction.
 template <class B, class E>
 struct SmootherGain {
   int n;
@@ -401,8 +517,9 @@ struct SmootherGain {
   }
 };
 
-// Smoothed moments from the filtered ones of a step and the smoothed ones of the next. Both
-// workspaces hold a matrix.
+// The smoothed moments of Rauch, Tung and Striebel, from the filtered ones of a step and the smoothed
+// ones of the next. The covariance is in Joseph's form too, B P Bᵀ + G (Pₛ' + Q) Gᵀ with B = I - G F.
+// Both workspaces hold a matrix.
 template <class B, class E>
 LINALG_INLINE void SmootherUpdate(const KalmanPrediction<B, E>& next,
                                   const SmootherGain<B, E>& gain, const E* mean, const E* cov,

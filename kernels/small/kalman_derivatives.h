@@ -7,7 +7,9 @@
 //   dP⁺ = A dP Aᵀ + K dR Kᵀ - K dH P⁺ - P⁺ dHᵀ Kᵀ
 //   dl = -eᵀ (dy - dd - dH m⁺) - ⟨Kᵀ, dH⟩ + gᵀ dm + ⟨e eᵀ - S⁻¹, dR + H dP Hᵀ⟩ / 2
 //
-// The smoother has P' = F P Fᵀ + Q, D = mₛ' - F m - b, e' = P'⁻¹ D, V = P'⁻¹ Pₛ' Gᵀ, and so
+// The smoother is differentiated in the form of Rauch, Tung and Striebel (1965): mₛ = m + G D and
+// Pₛ = P + G (Pₛ' - P') Gᵀ with P' = F P Fᵀ + Q, G = P Fᵀ P'⁻¹ and D = mₛ' - F m - b. Where P' is
+// singular, any G with G P' = P Fᵀ serves. Let B = I - G F, e' = P'⁻¹ D and V = P'⁻¹ Pₛ' Gᵀ. Then
 //
 //   dmₛ = B (dm + dP Fᵀ e' + P dFᵀ e') + G (dmₛ' - db - dF mₛ - dQ e')
 //   dPₛ = C + Cᵀ, C = B (dP (Bᵀ / 2 + Fᵀ V) + P dFᵀ V) + G ((dPₛ' + dQ) Gᵀ / 2 - dF Pₛ - dQ V)

@@ -257,11 +257,13 @@ def kalman_smoother(
     (..., T, n), (..., T, n, n), (...) and (...). `info` is that of `kalman_filter`. Where it is not
     0, all smoothed moments of that series are NaN.
 
-  Algorithm: `kalman_filter`, then the recursion of Rauch, Tung and Striebel, AIAA J. 3 (1965). Let
-  P' = F P Fᵀ + Q and G = P Fᵀ P'⁻¹. The covariance is (I - G F) P (I - G F)ᵀ + G (Pₛ' + Q) Gᵀ, a
-  sum of congruences, so it stays positive semidefinite up to rounding. If P' is singular, a factor
-  L D Lᵀ without its zero pivots stands for it. Pivots below 64 n eps of their diagonal entry count
-  as zero. Derivatives then hold for changes of F and Q that leave the null space of P' as it is.
+  Algorithm: `kalman_filter`, then the recursion of Bryson and Frazier (1963) backwards. It inverts
+  no covariance of the state, and it is stable for singular noises. The covariance is
+  (I - P N) P (I - P N)ᵀ + P W P, with N the information of later observations and W the part of
+  their noise: a sum of congruences, so it stays positive semidefinite up to rounding. Steps where P
+  and N are large in different directions, as those of a first state that is almost unknown, are
+  those of Rauch, Tung and Striebel, AIAA J. 3 (1965). Derivatives have their form at all steps. If
+  F P Fᵀ + Q is singular, derivatives hold for changes of F and Q that leave its null space as it is.
 
   Example:
     >>> import jax.numpy as jnp, linalg.structured
@@ -280,7 +282,6 @@ def kalman_smoother(
       "initial_mean": initial_mean, "initial_covariance": initial_covariance,
       "transition_offset": transition_offset, "observation_offset": observation_offset})
   means, covs, likelihood, info = results
-  _, f, q, *_, b, _, _ = operands
-  means, covs = smoother_p(f, q, b, means, covs)
+  means, covs = smoother_p(*operands, means, covs)
   return KalmanSmootherResult(
       means.astype(dtype), covs.astype(dtype), likelihood.astype(dtype), info)

@@ -21,6 +21,7 @@ from linalg._core.algebra import (
     nan_where,
     on_diagonal,
     without_none,
+    zeros_like,
 )
 from linalg._core.linear_rules import linear_pair
 from linalg._core.tuning import MOST_STATES
@@ -122,6 +123,15 @@ def _gain(v, h, r, mean, cov):
   return factor, info, cholesky_solve_p(factor, hp), cholesky_solve_p(factor, v[..., None])[..., 0], v
 
 
+def _predicted(model, means, covs):
+  """The covariances and means before each observation, from those after it."""
+  ahead = _congruence(model.f, covs) + model.q
+  mean_ahead = _times(model.f, means) + model.b
+  return (
+      jnp.concatenate([model.cov[..., None, :, :], ahead[..., :-1, :, :]], axis=-3),
+      jnp.concatenate([model.mean[..., None, :], mean_ahead[..., :-1, :]], axis=-2))
+
+
 def _filter_fallback(*operands):
   """The same recursion as a scan."""
   model = _model(operands)
@@ -168,10 +178,7 @@ def _filter_tangent(*operands):
   dh, dr = model.keep_rows(dh), model.keep_square(dr)
 
   fp = product(model.f, covs)
-  ahead = _congruence(model.f, covs) + model.q
-  before = jnp.concatenate([model.cov[..., None, :, :], ahead[..., :-1, :, :]], axis=-3)
-  mean_ahead = _times(model.f, means) + model.b
-  mean_before = jnp.concatenate([model.mean[..., None, :], mean_ahead[..., :-1, :]], axis=-2)
+  before, mean_before = _predicted(model, means, covs)
   factor, _, kt, e, _ = _gain(model.v, model.h, model.r, mean_before, before)
   g = _turned_times(model.h, e)
   a = expand(jnp.eye(fp.shape[-1], dtype=fp.dtype), fp) - product(kt, model.h, adjoint_a=True)
@@ -296,22 +303,62 @@ def _smoother_gains(f, q, b, means, covs) -> _SmootherGains:
   return _SmootherGains(f, q, mean_ahead, ahead, gt, eye - product(gt, f, adjoint_a=True))
 
 
-def _smoother_fallback(f, q, b, means, covs):
-  gains = _smoother_gains(f, q, b, means, covs)
-  fixed = _congruence(gains.b, covs[..., :-1, :, :]) + _congruence(adjoint(gains.gt), gains.q)
+def _smoother_fallback(*operands):
+  """The recursion at the top of kernels/small/kalman.h."""
+  model = _model(operands[:10])
+  means, covs = operands[10:]
+  before, mean_before = _predicted(model, means, covs)
+  factor, info, kt, e, v = _gain(model.v, model.h, model.r, mean_before, before)
+  failed = (info != 0) | jnp.isnan(jnp.sum(v * e, axis=-1))
+  e = nan_where(failed, e, core=1)
+  z = nan_where(failed, cholesky_solve_p(factor, model.h), core=2)
+  a = expand(jnp.eye(covs.shape[-1], dtype=covs.dtype), covs) - product(
+      kt, model.h, adjoint_a=True)
+  turned_gain = _solve_semidefinite(
+      _congruence(model.f, covs) + model.q, product(model.f, covs))
+  most = 30 if covs.dtype == jnp.float32 else 7e5
 
-  def step(later, given):
-    mean, ahead, gt, fixed = given
-    smoothed = mean + _turned_times(gt, later[0] - ahead)
-    cov = _congruence(adjoint(gt), later[1]) + fixed
-    smoothed = smoothed, _with_transpose(cov / 2)
-    return smoothed, smoothed
+  def step(carry, given):
+    (r, information, noise), later = carry
+    mean, cov, ahead, gt, own_f, own_q, last, f, q, h, r_cov, kt, e, a, z = given
+    eye = expand(jnp.eye(cov.shape[-1], dtype=cov.dtype), cov)
+    smoothed = mean + _times(cov, r), _congruence(
+        eye - product(cov, information), cov) + _congruence(cov, noise)
+    g = adjoint(gt)
+    other = mean + _times(g, later[0] - ahead), _congruence(
+        eye - product(g, own_f), cov) + _congruence(g, later[1] + own_q)
+    condition = jnp.sum(diagonal_of(cov) * diagonal_of(information), axis=-1)
+    ill = (condition > most) & ~last
+    smoothed = (
+        jnp.where(ill[..., None], other[0], smoothed[0]),
+        jnp.where(ill[..., None, None], other[1], smoothed[1]))
+    smoothed = smoothed[0], _with_transpose(smoothed[1] / 2)
+    r = _turned_times(h, e) + _turned_times(a, r)
+    ia = product(information, a)
+    j = z - product(kt, ia)
+    noise = _congruence(adjoint(a), noise) + _congruence(adjoint(j), r_cov)
+    information = product(a, ia, adjoint_a=True) + product(h, z, adjoint_a=True)
+    information = _with_transpose(information / 2)
+    noise = noise + _congruence(information, q)
+    state = (
+        _turned_times(f, r), _congruence(adjoint(f), information),
+        _congruence(adjoint(f), noise))
+    return (state, smoothed), smoothed
 
+  # A step goes back over its observation and over the transition that leads to it.
+  lead = lambda x: jnp.concatenate([x[..., :1, :, :], x[..., :-1, :, :]], axis=-3)
+  steps = means.shape[-2]
+  last = jnp.arange(steps) == steps - 1
+  ahead = _times(model.f, means) + model.b
   xs = [_steps_first(x, core) for x, core in zip(
-      (means[..., :-1, :], gains.mean_ahead, gains.gt, fixed), (1, 1, 2, 2), strict=True)]
-  last = means[..., -1, :], covs[..., -1, :, :]
-  _, found = jax.lax.scan(step, last, xs, reverse=True)
-  return _append(found, last)
+      (means, covs, ahead, turned_gain, model.f, model.q), (1, 2, 1, 2, 2, 2), strict=True)]
+  xs.append(last.reshape(steps, *[1] * (means.ndim - 2)))
+  xs += [_steps_first(x, core) for x, core in zip(
+      (lead(model.f), lead(model.q), model.h, model.r, kt, e, a, z), (2, 2, 2, 2, 2, 1, 2, 2),
+      strict=True)]
+  zero, zeros = zeros_like(means[..., -1, :]), zeros_like(covs[..., -1, :, :])
+  _, found = jax.lax.scan(step, ((zero, zeros, zeros), (zero, zeros)), xs, reverse=True)
+  return [_steps_last(x, core) for x, core in zip(found, (1, 2), strict=True)]
 
 
 def _append(found, last):
@@ -372,16 +419,19 @@ smoother_jvp_p, smoother_vjp_p = linear_pair(
 
 
 def _smoother_jvp(primals, tangents):
+  # The filtered moments depend on all operands. Given them, the smoothed ones depend on the
+  # transition alone.
   results = smoother_p(*primals)
-  linear = without_none(primals, tangents)
-  return results, smoother_jvp_p(*primals, *results, *linear)
+  known, changes = ([x[i] for i in (1, 2, 7, 10, 11)] for x in (primals, tangents))
+  return results, smoother_jvp_p(*known, *results, *without_none(known, changes))
 
 
+# The last two operands are the results of `filter_p` for the others, for derivatives too.
 smoother_p = ffi.operation(
     "linalg_kalman_smoother",
-    f"{_STATES} -> {_MOMENTS}",
+    f"{_OPERANDS}, {_MOMENTS} -> {_MOMENTS}",
     [0, 0],
-    shared=[0, 1, 2],
+    shared=range(10),
     jvp=_smoother_jvp,
-    suits=_fits(0),
+    suits=_fits(_H),
     fallback=_smoother_fallback)
