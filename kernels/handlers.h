@@ -19,6 +19,10 @@ enum Backends { kCpu = 1, kCuda = 2, kBoth = kCpu | kCuda };
 // clang-format off
 #define LINALG_FOR_EACH_TARGET(visit)                                              \
   visit(linalg_banded_solve, kBoth, 3, 2)                                          \
+  visit(linalg_block_tridiagonal_cholesky, kCpu, 2, 4)                             \
+  visit(linalg_block_tridiagonal_cholesky_solve, kCpu, 3, 1, "forward", "back")    \
+  visit(linalg_block_tridiagonal_inverse_blocks, kCpu, 2, 2)                       \
+  visit(linalg_block_tridiagonal_solve, kCpu, 4, 2)                                \
   visit(linalg_cholesky, kBoth, 1, 2, "lower", "symmetrize")                       \
   visit(linalg_cholesky_banded, kBoth, 1, 2, "lower")                              \
   visit(linalg_cholesky_banded_solve, kBoth, 2, 1, "lower")                        \

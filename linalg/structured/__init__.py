@@ -4,6 +4,12 @@ A `lax.scan` over small matrices pays for several operations at every step. The 
 all steps in one handler.
 """
 
+from linalg.structured._block_tridiagonal import (
+    BlockTridiagonalFactor,
+    block_tridiagonal_cholesky,
+    block_tridiagonal_solve,
+    block_tridiagonal_solve_ex,
+)
 from linalg.structured._kalman import (
     KalmanFilterResult,
     KalmanSmootherResult,
@@ -11,4 +17,13 @@ from linalg.structured._kalman import (
     kalman_smoother,
 )
 
-__all__ = ["KalmanFilterResult", "KalmanSmootherResult", "kalman_filter", "kalman_smoother"]
+__all__ = [
+    "BlockTridiagonalFactor",
+    "KalmanFilterResult",
+    "KalmanSmootherResult",
+    "block_tridiagonal_cholesky",
+    "block_tridiagonal_solve",
+    "block_tridiagonal_solve_ex",
+    "kalman_filter",
+    "kalman_smoother",
+]

@@ -33,7 +33,9 @@ OF_MATRICES = [
 OF_DERIVATIVES = {
     "linalg_det_cofactors", "linalg_inverse_permutation", "linalg_slogdet_inv_transposed"}
 # The handlers of operations that another operation's fallback calls: no jaxpr shows them.
-WITHIN_OPERATIONS = {"linalg_parlett"}
+WITHIN_OPERATIONS = {
+    "linalg_parlett", "linalg_block_tridiagonal_cholesky_solve",
+    "linalg_block_tridiagonal_inverse_blocks"}
 
 
 def _recorded(module):

@@ -38,12 +38,22 @@ class Call(NamedTuple):
 MATRIX, VECTOR, SCALAR, INFO = ((B, N, N), F64), ((B, N), F64), ((B,), F64), ((B,), I32)
 COLUMNS, INDICES, TALL, WIDE = ((B, N, K), F64), ((B, N), I32), ((B, M, N), F64), ((B, N, M), F64)
 BANDS, BAND = ((B, 2, N), F64), ((B, 1, N), F64)
+BLOCKS, BESIDE = ((B, M, N, N), F64), ((B, M - 1, N, N), F64)
+COLUMNS_OF_BLOCKS = ((B, M, N, K), F64)
 FLAGS = {"lower": True, "symmetrize": True}
 CONJUGATE = {"conjugate_a": False, "conjugate_b": False}
 # Calls that no program of a case makes, such as those of derivative rules. Others are made there
 # with shapes that the tests below do not vary.
 WRITTEN = {
     "banded_solve": Call([BANDS, BAND, COLUMNS], [COLUMNS, INFO], square=False),
+    "block_tridiagonal_cholesky": Call(
+        [BLOCKS, BESIDE], [BLOCKS, BESIDE, SCALAR, INFO], square=False),
+    "block_tridiagonal_cholesky_solve": Call(
+        [BLOCKS, BESIDE, COLUMNS_OF_BLOCKS], [COLUMNS_OF_BLOCKS],
+        {"forward": True, "back": True}, square=False),
+    "block_tridiagonal_inverse_blocks": Call([BLOCKS, BESIDE], [BLOCKS, BESIDE], square=False),
+    "block_tridiagonal_solve": Call(
+        [BESIDE, BLOCKS, BESIDE, COLUMNS_OF_BLOCKS], [COLUMNS_OF_BLOCKS, INFO], square=False),
     "cholesky_banded": Call([BANDS], [BANDS, INFO], {"lower": True}, square=False),
     "cholesky_banded_solve": Call([BANDS, COLUMNS], [COLUMNS], {"lower": True}, square=False),
     "cholesky_full_jvp": Call([MATRIX, MATRIX], [MATRIX]),
@@ -262,7 +272,8 @@ def test_results_in_the_memory_of_operands(target):
 
 def _of_sizes(types, b, m, n, k):
   """The dtypes whose sizes differ from those of the table."""
-  sizes = {M: m, N: n, K: k, N - 1: max(n - 1, 0), K - 1: max(k - 1, 0)}
+  sizes = {
+      M - 1: max(m - 1, 0), M: m, N: n, K: k, N - 1: max(n - 1, 0), K - 1: max(k - 1, 0)}
   return [((b, *(sizes[size] for size in shape[1:])), dtype) for shape, dtype in types]
 
 

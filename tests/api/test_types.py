@@ -34,6 +34,7 @@ from jax import Array, export
 import linalg
 import linalg.lax
 import linalg.scipy
+import linalg.structured
 
 Arrays2 = tuple[Array, Array]
 Arrays3 = tuple[Array, Array, Array]

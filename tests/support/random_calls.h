@@ -23,11 +23,15 @@ using Element = LINALG_TEST_ELEMENT;
 // The operands and results of each target: a dtype (T, its Real, its Complex or Int32), and sizes.
 // Sizes in lower case are chosen. Sizes in upper case follow from them:
 //   X: min(m, n). Q: X or m. V: the rows of vh if Q is the columns of u.
-//   J: n - 1. P: at least k. W: P + 1.
+//   H: m - 1, at least 0. J: n - 1. P: at least k. W: P + 1.
 //   S, U: the sides of the operand that a matrix of n rows stands beside.
 // "!" marks an operand without a batch.
 inline const std::map<std::string_view, std::string_view> kSignatures = {
     {"linalg_banded_solve", "TWn Tmn Tnm > Tnm I"},
+    {"linalg_block_tridiagonal_cholesky", "Tmnn THnn > Tmnn THnn R I"},
+    {"linalg_block_tridiagonal_cholesky_solve", "Tmnn THnn Tmnk > Tmnk"},
+    {"linalg_block_tridiagonal_inverse_blocks", "Tmnn THnn > Tmnn THnn"},
+    {"linalg_block_tridiagonal_solve", "THnn Tmnn THnn Tmnk > Tmnk I"},
     {"linalg_cholesky", "Tnn > Tnn I"},
     {"linalg_cholesky_banded", "TWn > TWn I"},
     {"linalg_cholesky_banded_solve", "TWn Tnm > Tnm"},
@@ -55,6 +59,18 @@ inline const std::map<std::string_view, std::string_view> kSignatures = {
     {"linalg_householder_qr", "Tmn > Tmn TX"},
     {"linalg_inv", "Tnn > Tnn I"},
     {"linalg_inverse_permutation", "In In > In In"},
+    {"linalg_kalman_filter", "Rkm Rknn Rknn Rkmn Rkmm Rn Rnn Rkn Rkm Rkm > Rkn Rknn R I"},
+    {"linalg_kalman_filter_jvp",
+     "Rkm Rknn Rknn Rkmn Rkmm Rn Rnn Rkn Rkm Rkm Rkn Rknn "
+     "Rkm Rknn Rknn Rkmn Rkmm Rn Rnn Rkn Rkm > Rkn Rknn R"},
+    {"linalg_kalman_filter_vjp",
+     "Rkm Rknn Rknn Rkmn Rkmm Rn Rnn Rkn Rkm Rkm Rkn Rknn "
+     "Rkn Rknn R > Rkm Rknn Rknn Rkmn Rkmm Rn Rnn Rkn Rkm"},
+    {"linalg_kalman_smoother", "Rkm Rknn Rknn Rkmn Rkmm Rn Rnn Rkn Rkm Rkm Rkn Rknn > Rkn Rknn"},
+    {"linalg_kalman_smoother_jvp",
+     "Rknn Rknn Rkn Rkn Rknn Rkn Rknn Rknn Rknn Rkn Rkn Rknn > Rkn Rknn"},
+    {"linalg_kalman_smoother_vjp",
+     "Rknn Rknn Rkn Rkn Rknn Rkn Rknn Rkn Rknn > Rknn Rknn Rkn Rkn Rknn"},
     {"linalg_lu", "Tmn > Tmn IX Im I"},
     {"linalg_lu_pivots_to_permutation", "Ik > IP"},
     {"linalg_lu_solve", "Tnn In Tnk > Tnk"},
@@ -112,6 +128,7 @@ class Shapes {
     const bool full = OneIn(random, 2);
     sizes_['Q'] = full ? m : sizes_['X'];
     sizes_['V'] = full ? n : sizes_['X'];
+    sizes_['H'] = std::max<int64_t>(m - 1, 0);
     sizes_['J'] = std::max<int64_t>(n - 1, 0);
     sizes_['W'] = sizes_['k'] + 1;
     sizes_['P'] = sizes_['k'] + Uniform(random, 0, 3);

@@ -23,7 +23,7 @@ def _operations():
   handled = {x for x in cases.targets("cpu") if not x.endswith(("_jvp", "_vjp"))}
   modules = [
       module for name, module in sorted(sys.modules.items())
-      if name.startswith(("linalg._", "linalg.scipy._"))]
+      if name.startswith(("linalg._", "linalg.scipy._", "linalg.structured._"))]
   for name, value in (item for module in modules for item in vars(module).items()):
     several = isinstance(value, tuple) and hasattr(value, "_fields")
     members = {f"{name}.{x}": getattr(value, x) for x in value._fields} if several else {}
@@ -35,7 +35,9 @@ def _operations():
 OPERATIONS = dict(_operations())
 # The case to take operands from, for an operation that no program of a case calls.
 WITHIN = {
-    "linalg_parlett": "funm", "linalg_inverse_permutation": "lu_pivots_to_permutation"}
+    "linalg_parlett": "funm", "linalg_inverse_permutation": "lu_pivots_to_permutation",
+    "linalg_block_tridiagonal_cholesky_solve": "block_tridiagonal_cholesky",
+    "linalg_block_tridiagonal_inverse_blocks": "block_tridiagonal_cholesky"}
 N = 5
 
 
@@ -80,6 +82,8 @@ def _operands(name, attributes, batch, shape, dtype, rng):
     operands += (np.asarray([1e-6, 1e-2], operands[0].real.dtype),)
   if name == "parlett_p":
     operands = _triangle_and_diagonals(*operands, rng)
+  if name in ("cholesky_blocks_p", "inverse_of_factor_p"):
+    operands = operands[:2]
   if name == "banded_solve_p":
     ab, b = operands
     operands = (ab[..., :2, :], ab[..., 2:, :], b)

@@ -1,0 +1,314 @@
+// Cholesky factors of block-tridiagonal matrices, substitution with them, and the blocks of the
+// inverse.
+//
+// One system per lane. Each handler streams over the steps, so that a group's working set is a few
+// blocks whatever the number of steps.
+#include "kernels/cpu/block_tridiagonal.h"
+
+#include "kernels/arithmetic/scaled_product.h"
+#include "kernels/cpu/handler.h"
+#include "kernels/small/block_tridiagonal.h"
+
+namespace linalg {
+namespace {
+
+using Shape = BlockTridiagonalShape;
+
+// Nanoseconds of a group, given its moved elements and multiply-adds per step.
+template <class T>
+double GroupNanoseconds(const Shape& shape, double moved, double operations) {
+  constexpr int64_t kParts = kPartsOf<T>;
+  const double steps = static_cast<double>(shape.steps);
+  return SmallNanoseconds(kLanes<T>, static_cast<int64_t>(steps * moved) * kParts,
+                          steps * operations * kParts * kParts);
+}
+
+template <class T>
+struct CholeskyProblem {
+  Shape shape;
+  const T* diagonal;
+  const T* lower;
+  T* factor;
+  T* below;
+  Real<T>* logdet;
+  int32_t* info;
+
+  bool IsEmpty() const { return shape.IsEmpty(); }
+  void RunEmpty() const {
+    std::fill_n(logdet, shape.batch, Real<T>(0));
+    std::fill_n(info, shape.batch, 0);
+  }
+
+  CpuPath path() const { return CpuPath::kLane; }
+
+  void RunInLanes(ffi::ThreadPool& pool) const {
+    const double d = static_cast<double>(shape.d);
+    DispatchSize(shape.d, [&](auto n) {
+      const int64_t run = BlocksOfRun(n);
+      ForEachGroup<T>(pool, shape.batch, (2 * run + 2) * shape.block() * kPartsOf<T>,
+                      GroupNanoseconds<T>(shape, 4 * d * d, 2 * d * d * d),
+                      [&]<class V>(int64_t i, V* registers) {
+                        RunGroup(n, i, reinterpret_cast<Element<T, V>*>(registers));
+                      });
+    });
+  }
+
+ private:
+  template <class E, class N>
+  void RunGroup(N n, int64_t i, E* memory) const {
+    using V = RealElement<E>;
+    const int64_t steps = shape.steps, block = n * n, run = BlocksOfRun(n);
+    const int64_t first_diagonal = i * steps * block, first_lower = i * shape.below() * block;
+    BlockRun<E, T> blocks(memory, block, steps * block);
+    BlockRun<E, T> others(memory + run * block, block, shape.below() * block);
+    E* const before = memory + 2 * run * block;  // B of the step before this run, then its adjoint
+    E* const adjoint = before + block;
+    const E* previous = nullptr;
+    ScaledProduct<V> product;
+    V failed_block{}, failed_row{};
+    for (int64_t first = 0; first < steps; first += run) {
+      const int64_t last = std::min(steps, first + run), last_lower = std::min(steps - 1, last);
+      blocks.Load(diagonal + first_diagonal, first, last);
+      others.Load(lower + first_lower, first, last_lower);
+      for (int64_t t = first; t < last; ++t) {
+        E* const l = blocks.At(t);
+        const V failed = small::FactorDiagonalBlock(n, previous, adjoint, l);
+        const auto fails = (failed > V{}) & (failed_row == V{});
+        failed_row = fails ? failed : failed_row;
+        failed_block = fails ? Number<V>(t) : failed_block;
+        for (int k = 0; k < n; ++k) product.Multiply(Re(l[k * n + k]));
+        if (t + 1 == steps) break;
+        E* const b = others.At(t);
+        small::FactorLowerBlock(n, l, b, adjoint);
+        previous = b;
+      }
+      blocks.Store(factor + first_diagonal, first, last);
+      others.Store(below + first_lower, first, last_lower);
+      if (last < steps) {
+        std::copy_n(previous, block, before);
+        previous = before;
+      }
+    }
+    const auto fails = failed_row > V{};
+    const V half = product.InParts().logarithm;
+    const V value = fails ? NaN<V>() : half + half;
+    StoreElements(&value, 1, logdet + i);
+    StoreBlockInfo(n, failed_block, failed_row, info + i);
+    if (!Any(fails)) return;
+    // The first blocks of a system that failed later are finite.
+    for (int64_t k = i; k < i + kLanesOf<V>; ++k) {
+      if (info[k] == 0) continue;
+      FillWithNaN(steps * block, factor + k * steps * block);
+      FillWithNaN(shape.below() * block, below + k * shape.below() * block);
+    }
+  }
+};
+
+void Cholesky(ffi::ThreadPool pool, ffi::AnyBuffer diagonal, ffi::AnyBuffer lower, Result factor,
+              Result below, Result logdet, Result info) {
+  const Shape shape = ReadBlockTridiagonalShape(diagonal);
+  const int64_t batch = shape.batch, steps = shape.steps, d = shape.d;
+  DispatchDtype(diagonal.element_type(), [&]<class T>(std::type_identity<T>) {
+    RunOnPath(
+        pool,
+        CholeskyProblem<T>{
+            .shape = shape,
+            .diagonal = Elements<T>(diagonal, batch, {steps, d, d}, "diagonal"),
+            .lower = Elements<T>(lower, batch, {shape.below(), d, d}, "lower"),
+            .factor = ResultElements<T>(factor, batch, {steps, d, d}, "the factor's diagonal"),
+            .below = ResultElements<T>(below, batch, {shape.below(), d, d}, "the factor's lower"),
+            .logdet = Elements<Real<T>>(logdet, batch, {}, "logdet"),
+            .info = Elements<int32_t>(info, batch, {}, "info")});
+  });
+}
+
+// Factors of rank 3 are shared by the whole batch.
+template <class T>
+struct CholeskySolveProblem {
+  Shape shape;
+  bool shared;
+  int64_t cols;
+  bool forward, back;
+  const T* factor;
+  const T* below;
+  const T* b;
+  T* x;
+
+  bool IsEmpty() const { return shape.IsEmpty() || cols == 0; }
+  void RunEmpty() const {}
+
+  CpuPath path() const { return CpuPath::kLane; }
+
+  void RunInLanes(ffi::ThreadPool& pool) const {
+    const double d = static_cast<double>(shape.d);
+    const double passes = (forward ? 1 : 0) + (back ? 1 : 0);
+    if (!forward && !back) {
+      std::copy_n(b, shape.batch * shape.steps * shape.d * cols, x);
+      return;
+    }
+    DispatchSize(shape.d, [&](auto n) {
+      const int64_t run = BlocksOfRun(n);
+      const int64_t size = 2 * run * shape.block() + (run + 1) * n * cols;
+      ForEachGroup<T>(pool, shape.batch, size * kPartsOf<T>,
+                      GroupNanoseconds<T>(shape, passes * 2 * d * (d + static_cast<double>(cols)),
+                                          passes * 1.5 * d * d * static_cast<double>(cols)),
+                      [&]<class V>(int64_t i, V* registers) {
+                        auto* const memory = reinterpret_cast<Element<T, V>*>(registers);
+                        if (cols == 1) {
+                          RunGroup(n, std::integral_constant<int, 1>(), i, memory);
+                        } else {
+                          RunGroup(n, ToInt(cols), i, memory);
+                        }
+                      });
+    });
+  }
+
+ private:
+  template <class E, class N, class M>
+  void RunGroup(N n, M k, int64_t i, E* memory) const {
+    const int64_t steps = shape.steps, block = n * n, run = BlocksOfRun(n), size = n * k;
+    const int64_t stride = shared ? 0 : steps * block,
+                  below_stride = shared ? 0 : shape.below() * block;
+    BlockRun<E, T> diagonal(memory, block, stride);
+    BlockRun<E, T> lower(memory + run * block, block, below_stride);
+    BlockRun<E, T> columns(memory + 2 * run * block, size, steps * size);
+    E* const before = memory + 2 * run * block + run * size;  // x of the neighbouring step
+    const T* const l = factor + i * stride;
+    const T* const below_l = below + i * below_stride;
+    const int64_t offset = i * steps * size;
+    const T* source = b;
+    if (forward) {
+      for (int64_t first = 0; first < steps; first += run) {
+        const int64_t last = std::min(steps, first + run);
+        const int64_t first_lower = std::max<int64_t>(first - 1, 0);  // block t - 1 is beside t
+        diagonal.Load(l, first, last);
+        lower.Load(below_l, first_lower, last - 1);
+        columns.Load(b + offset, first, last);
+        for (int64_t t = first; t < last; ++t) {
+          E* const y = columns.At(t);
+          if (t > 0) {
+            small::AddProduct<false, false>(n, k, n, lower.At(t - 1), n, before, k, y, k);
+          }
+          small::SolveTriangle<false>(n, k, diagonal.At(t), y);
+          std::copy_n(y, size, before);
+        }
+        columns.Store(x + offset, first, last);
+      }
+      source = x;
+    }
+    if (!back) return;
+    for (int64_t last = steps; last > 0;) {
+      const int64_t first = std::max<int64_t>(last - run, 0);
+      const int64_t last_lower = std::min(last, steps - 1);  // block t is below t
+      diagonal.Load(l, first, last);
+      lower.Load(below_l, first, last_lower);
+      columns.Load(source + offset, first, last);
+      for (int64_t t = last - 1; t >= first; --t) {
+        E* const y = columns.At(t);
+        if (t + 1 < steps) {
+          small::AddProduct<false, true>(n, k, n, lower.At(t), n, before, k, y, k);
+        }
+        small::SolveTriangle<true>(n, k, diagonal.At(t), y);
+        std::copy_n(y, size, before);
+      }
+      columns.Store(x + offset, first, last);
+      last = first;
+    }
+  }
+};
+
+void CholeskySolve(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBuffer below,
+                   ffi::AnyBuffer b, Result x, bool forward, bool back) {
+  Shape shape = ReadBlockTridiagonalShape(factor);
+  const bool shared = factor.dimensions().size() == 3;
+  const int64_t cols = SplitBatch(b, 3, "b").cols, batch = SplitBatch(b, 3, "b").batch;
+  if (!shared && shape.batch != batch) throw BadArgument("b", "have the batch size of the factor");
+  const int64_t factors = shape.batch, steps = shape.steps, d = shape.d;
+  shape.batch = batch;
+  DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
+    RunOnPath(pool,
+              CholeskySolveProblem<T>{
+                  .shape = shape,
+                  .shared = shared,
+                  .cols = cols,
+                  .forward = forward,
+                  .back = back,
+                  .factor = Elements<T>(factor, factors, {steps, d, d}, "the factor's diagonal"),
+                  .below = Elements<T>(below, factors, {shape.below(), d, d}, "the factor's lower"),
+                  .b = Elements<T>(b, batch, {steps, d, cols}, "b"),
+                  .x = ResultElements<T>(x, batch, {steps, d, cols}, "x")});
+  });
+}
+
+template <class T>
+struct InverseBlocksProblem {
+  Shape shape;
+  const T* factor;
+  const T* below;
+  T* diagonal;
+  T* lower;
+
+  bool IsEmpty() const { return shape.IsEmpty(); }
+  void RunEmpty() const {}
+
+  CpuPath path() const { return CpuPath::kLane; }
+
+  void RunInLanes(ffi::ThreadPool& pool) const {
+    const double d = static_cast<double>(shape.d);
+    DispatchSize(shape.d, [&](auto n) {
+      const int64_t run = BlocksOfRun(n);
+      ForEachGroup<T>(pool, shape.batch, (2 * run + 4) * shape.block() * kPartsOf<T>,
+                      GroupNanoseconds<T>(shape, 4 * d * d, 4 * d * d * d),
+                      [&]<class V>(int64_t i, V* registers) {
+                        RunGroup(n, i, reinterpret_cast<Element<T, V>*>(registers));
+                      });
+    });
+  }
+
+ private:
+  template <class E, class N>
+  void RunGroup(N n, int64_t i, E* memory) const {
+    const int64_t steps = shape.steps, block = n * n, run = BlocksOfRun(n);
+    const int64_t first_diagonal = i * steps * block, first_lower = i * shape.below() * block;
+    BlockRun<E, T> blocks(memory, block, steps * block);
+    BlockRun<E, T> others(memory + run * block, block, shape.below() * block);
+    E* const inverse = memory + 2 * run * block;
+    E* const work = inverse + block;
+    for (int64_t last = steps; last > 0;) {
+      const int64_t first = std::max<int64_t>(last - run, 0),
+                    last_lower = std::min(last, steps - 1);
+      blocks.Load(factor + first_diagonal, first, last);
+      others.Load(below + first_lower, first, last_lower);
+      for (int64_t t = last - 1; t >= first; --t) {
+        E* const l = blocks.At(t);
+        small::InverseBlocksStep(n, l, t + 1 < steps ? others.At(t) : nullptr, inverse, work);
+        std::copy_n(inverse, block, l);
+      }
+      blocks.Store(diagonal + first_diagonal, first, last);
+      others.Store(lower + first_lower, first, last_lower);
+      last = first;
+    }
+  }
+};
+
+void InverseBlocks(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBuffer below,
+                   Result diagonal, Result lower) {
+  const Shape shape = ReadBlockTridiagonalShape(factor);
+  const int64_t batch = shape.batch, steps = shape.steps, d = shape.d;
+  DispatchDtype(factor.element_type(), [&]<class T>(std::type_identity<T>) {
+    RunOnPath(pool,
+              InverseBlocksProblem<T>{
+                  .shape = shape,
+                  .factor = Elements<T>(factor, batch, {steps, d, d}, "the factor's diagonal"),
+                  .below = Elements<T>(below, batch, {shape.below(), d, d}, "the factor's lower"),
+                  .diagonal = ResultElements<T>(diagonal, batch, {steps, d, d}, "diagonal"),
+                  .lower = ResultElements<T>(lower, batch, {shape.below(), d, d}, "lower")});
+  });
+}
+
+}  // namespace
+}  // namespace linalg
+
+LINALG_CPU_HANDLER(linalg_block_tridiagonal_cholesky, linalg::Cholesky);
+LINALG_CPU_HANDLER(linalg_block_tridiagonal_cholesky_solve, linalg::CholeskySolve);
+LINALG_CPU_HANDLER(linalg_block_tridiagonal_inverse_blocks, linalg::InverseBlocks);

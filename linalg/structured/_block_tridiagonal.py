@@ -1,0 +1,509 @@
+"""Block-tridiagonal systems: Cholesky factors of positive definite ones, and general ones."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.typing import ArrayLike
+
+import linalg.structured._partition as partition
+from linalg import ffi
+from linalg._core.algebra import (
+  adjoint,
+  plus,
+  solution_tangent,
+  symmetrized,
+  without_none,
+  zeros_like,
+)
+from linalg._core.checks import check_factors, check_positive
+from linalg._core.operands import as_arrays, compute_dtype, real_dtype
+from linalg._core.public import public
+from linalg._factorizations.matmul import product
+from linalg.structured._steps import general_scan, padded, suits
+
+__all__ = [
+    "BlockTridiagonalFactor", "block_tridiagonal_cholesky", "block_tridiagonal_solve",
+    "block_tridiagonal_solve_ex"]
+
+# Functions of A that are computed from its factors. They are differentiated by A's blocks D and E;
+# the factors are constants to the rules.
+
+
+def _next(x):
+  """The block of the step after, and zero at the last one."""
+  return jnp.concatenate([x[..., 1:, :, :], zeros_like(x[..., :1, :, :])], axis=-3)
+
+
+def _before(x):
+  return jnp.concatenate([zeros_like(x[..., :1, :, :]), x[..., :-1, :, :]], axis=-3)
+
+
+def _times(a, x, adjoint_a=False):
+  """a x for stacks of blocks. XLA fuses the sum for a vector with what surrounds it."""
+  if x.shape[-1] != 1:
+    return product(a, x, adjoint_a=adjoint_a)
+  a, x = ffi.broadcast_batches("block_tridiagonal", [a, x], [3, 3])
+  a = adjoint(a) if adjoint_a else a
+  return jnp.sum(a * x.mT, axis=-1, keepdims=True)
+
+
+def _multiply(diagonal, lower, x):
+  """A x, where None among the blocks is zero."""
+  terms = []
+  if diagonal is not None:
+    terms.append(_times(symmetrized(diagonal), x))
+  if lower is not None and x.shape[-3] > 1:
+    lower = padded(lower, x)
+    terms += [_before(_times(lower, x)), _times(lower, _next(x), adjoint_a=True)]
+  return functools.reduce(jnp.add, terms) if terms else zeros_like(x)
+
+
+class _Operations(NamedTuple):
+  """Functions of factors of one kind, and the factorisation."""
+
+  factor: Callable[..., Any]
+  solve: ffi.Operation
+  half: ffi.Operation
+  inverse: ffi.Operation
+  logdet: ffi.Operation
+
+
+def _make_operations(kind, signature, handlers, scans) -> _Operations:
+  """The operations on factors of one kind.
+
+  Args:
+    kind: for their names.
+    signature: the shapes of the factors.
+    handlers: (factor, solve, inverse) of blocks, of which the first returns the factors, log det A
+      and info. The others take the factors, and `steps` or b.
+    scans: the same as differentiable functions.
+  """
+  factor, solve, inverse = handlers
+  of_a = "t d d, s d d, " + signature
+  count = of_a.count(",") + 1
+
+  def operation(name, rest, dtypes, value, jvp, **options):
+    # A's blocks are not used for the value, but for their number.
+    return ffi.operation(
+        f"block_tridiagonal_{name}{kind}", of_a + rest, dtypes, platforms=(), jvp=jvp,
+        fallback=lambda *operands, **attributes: list(value(*operands, **attributes)), **options)
+
+  def solve_jvp(primals, tangents):
+    # A dx = db - dA x
+    *known, b = primals
+    dd, de, *_, db = tangents
+    again = functools.partial(solve_p, *known)
+    x = again(b)
+    da = None if dd is None and de is None else (dd, de)
+    return x, solution_tangent(again, da, db, lambda da: _multiply(*da, x))
+
+  def solve_transpose(cotangents, operands):
+    # A is Hermitian, so its transpose is its conjugate.
+    x = solve_p(*operands[:count], cotangents[0].conj()).conj()
+    return *(None,) * count, x
+
+  solve_p: ffi.Operation = operation(
+      "solve", ", t d k -> t d k", [count],
+      lambda d, e, *operands: [solve(*operands, forward=True, back=True)],
+      solve_jvp, transpose=solve_transpose, shared=range(count))
+
+  def of_blocks(primals, tangents, function):
+    """The tangents of a function of the factors along those of A's blocks."""
+    d, e = primals[:2]
+    moved = tuple(without_none((d, e), tangents[:2]))
+    return jax.jvp(lambda *a: function(*scans[0](*a)[0]), (d, e), moved)[1]
+
+  def half_jvp(primals, tangents, *, back):
+    *known, b = primals
+    dd, de, *_, db = tangents
+    x = half_p(*primals, back=back)
+    moved = None if db is None else half_p(*known, db, back=back)
+    if dd is not None or de is not None:
+      change = of_blocks(
+          primals, tangents, lambda *factors: scans[1](*factors, b, forward=not back, back=back))
+      moved = plus(moved, change)
+    return x, moved
+
+  def half_transpose(cotangents, operands, *, back):
+    # The transpose of W⁻¹ is the conjugate of W⁻ᴴ.
+    x = half_p(*operands[:count], cotangents[0].conj(), back=not back).conj()
+    return *(None,) * count, x
+
+  half_p: ffi.Operation = operation(
+      "half_solve", ", t d k -> t d k", [count],
+      lambda d, e, *operands, back: [solve(*operands, forward=not back, back=back)],
+      half_jvp, transpose=half_transpose, shared=range(count), attributes={"back": False})
+
+  def inverse_jvp(primals, tangents):
+    steps = primals[0].shape[-3]
+    moved = of_blocks(primals, tangents, lambda *factors: tuple(scans[2](*factors, steps=steps)))
+    return inverse_p(*primals), moved
+
+  inverse_p: ffi.Operation = operation(
+      "inverse", " -> t d d, s d d", [0, 1],
+      lambda d, e, *factors: inverse(*factors, steps=d.shape[-3]), inverse_jvp)
+
+  def logdet_jvp(primals, tangents):
+    # d log det A = tr(A⁻¹ dA). Blocks of dA outside the band are zero.
+    dd, de, *_ = tangents
+    own, off = inverse_p(*primals[:count])
+    moved = None
+    if dd is not None:
+      moved = jnp.sum((own.conj() * dd).real, axis=(-3, -2, -1))
+    if de is not None:
+      moved = plus(moved, 2 * jnp.sum((off.conj() * de).real, axis=(-3, -2, -1)))
+    return logdet_p(*primals), moved
+
+  logdet_p: ffi.Operation = operation(
+      "logdet", ", () -> ()", [count], lambda *operands: operands[-1:], logdet_jvp)
+
+  return _Operations(factor, solve_p, half_p, inverse_p, logdet_p)
+
+
+def _by_steps(recursions):
+  def factor(diagonal, lower):
+    l, below, logdet, info = recursions.factor(diagonal, lower)
+    return (l, below), logdet, info
+
+  return factor, recursions.solve, lambda l, below, steps: recursions.inverse(l, below)
+
+
+def _by_chunks(recursions):
+  return (
+      functools.partial(partition.factor, recursions),
+      functools.partial(partition.solve, recursions),
+      functools.partial(partition.inverse, recursions))
+
+
+_SHORT = _make_operations(
+    "", "t d d, s d d", _by_steps(partition.HANDLERS), _by_steps(partition.SCANS))
+_LONG = _make_operations(
+    "_in_chunks", "p c d d, p e d d, p c d d, p d d, p d d, q d d",
+    _by_chunks(partition.HANDLERS), _by_chunks(partition.SCANS))
+
+
+def _operations(steps: int) -> _Operations:
+  return _LONG if partition.chunks(steps) > 1 else _SHORT
+
+
+# The public functions
+
+
+def _expected(name, operand, shape, got):
+  return ValueError(f"{name}() takes as {operand} an array of shape {shape}, got {got.shape}.")
+
+
+def _check_blocks(name, diagonal, **others):
+  """Raises ValueError where blocks have the wrong shape."""
+  if diagonal.ndim < 3 or diagonal.shape[-1] != diagonal.shape[-2]:
+    raise _expected(name, "diagonal", "(..., T, d, d)", diagonal)
+  steps, d = diagonal.shape[-3], diagonal.shape[-1]
+  wanted = (max(steps - 1, 0), d, d)
+  for operand, x in others.items():
+    if x.shape[-3:] != wanted:
+      raise _expected(
+          name, operand, f"(..., T - 1, d, d) = (..., {', '.join(map(str, wanted))})", x)
+    _check_batch(name, operand, diagonal, x)
+
+
+def _check_batch(name, operand, diagonal, x):
+  try:
+    jnp.broadcast_shapes(diagonal.shape[:-3], x.shape[:-3])
+  except ValueError:
+    raise ValueError(
+        f"{name}(): the batch dimensions of {operand}, {x.shape[:-3]}, do not broadcast with those "
+        f"of diagonal, {diagonal.shape[:-3]}.") from None
+
+
+def _columns(name, diagonal, b):
+  """The right-hand sides as (..., T, d, k), and whether b was a vector (T, d)."""
+  steps, d = diagonal.shape[-3], diagonal.shape[-1]
+  vector = b.ndim == 2
+  columns = b[..., None] if vector else b
+  if columns.ndim < 3 or columns.shape[-3:-1] != (steps, d):
+    raise _expected(
+        name, "b", f"(T, d) = ({steps}, {d}) or (..., T, d, k) = (..., {steps}, {d}, k)", b)
+  _check_batch(name, "b", diagonal, columns)
+  return columns, vector
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["diagonal", "lower", "factors", "log_determinant", "info"],
+    meta_fields=["dtype"])
+@dataclasses.dataclass(frozen=True, eq=False)
+class BlockTridiagonalFactor:
+  """The Cholesky factor of a block-tridiagonal matrix A, from `block_tridiagonal_cholesky`.
+
+  It is a pytree, so transformed functions can take and return it.
+
+  Attributes:
+    diagonal: the blocks of A on its diagonal, (..., T, d, d). Derivatives are with respect to these
+      and `lower`.
+    lower: the blocks of A below them, (..., T - 1, d, d).
+    factors: the parts of the factor W, A = W Wᴴ: up to 4095 steps the blocks of a lower triangular
+      W on its diagonal and below it. They are constants for derivatives.
+    log_determinant: log det A, a constant too; `logdet` is differentiable.
+    info: int32 (...), 0 where A was factored. Otherwise the order of the first leading minor of A
+      that is not positive, from 4096 steps on of one that is not. The factor is then NaN.
+      `failed_at` says in which block.
+    dtype: of results.
+  """
+
+  diagonal: jax.Array
+  lower: jax.Array
+  factors: tuple[jax.Array, ...]
+  log_determinant: jax.Array
+  info: jax.Array
+  dtype: Any
+
+  def _operands(self):
+    return self.diagonal, self.lower, *self.factors
+
+  def _operations(self):
+    return _operations(self.diagonal.shape[-3])
+
+  def _solve(self, name, b, solve):
+    (b,), dtype = as_arrays(name, b)
+    dtype = jnp.promote_types(dtype, self.dtype)
+    columns, vector = _columns(name, self.diagonal, b.astype(compute_dtype(dtype)))
+    x = solve(*(y.astype(columns.dtype) for y in self._operands()), columns)
+    return (x[..., 0] if vector else x).astype(dtype)
+
+  def solve(self, b: ArrayLike) -> jax.Array:
+    """x with A x = b, for a vector b (T, d) or matrices (..., T, d, k)."""
+    return self._solve("solve", b, self._operations().solve)
+
+  def solve_half(self, b: ArrayLike, *, adjoint: bool = False) -> jax.Array:
+    """W⁻¹ b, or W⁻ᴴ b with `adjoint`, where A = W Wᴴ.
+
+    If z has independent standard normal entries, then W⁻ᴴ z has covariance A⁻¹. W is A's Cholesky
+    factor up to 4095 steps, and that of blocks in another order beyond.
+    """
+    half = functools.partial(self._operations().half, back=bool(adjoint))
+    return self._solve("solve_half", b, half)
+
+  def logdet(self) -> jax.Array:
+    """log det A, (...), real. NaN where A was not factored."""
+    value = self._operations().logdet(*self._operands(), self.log_determinant)
+    return value.astype(real_dtype(self.dtype))
+
+  def inverse_blocks(self) -> tuple[jax.Array, jax.Array]:
+    """The blocks of A⁻¹ on its diagonal (..., T, d, d), and below them (..., T - 1, d, d)."""
+    diagonal, lower = self._operations().inverse(*self._operands())
+    return diagonal.astype(self.dtype), lower.astype(self.dtype)
+
+  def matrix(self) -> jax.Array:
+    """A as a dense matrix (..., T d, T d), for tests of small systems."""
+    steps, d = self.diagonal.shape[-3], self.diagonal.shape[-1]
+    return _dense(symmetrized(self.diagonal), self.lower, adjoint(self.lower)).reshape(
+        *self.diagonal.shape[:-3], steps * d, steps * d).astype(self.dtype)
+
+  def failed_at(self) -> tuple[jax.Array, jax.Array]:
+    """Where `info` is not 0: the index of the block that failed, and the order of the leading minor
+    there. Elsewhere both are 0."""
+    d = max(self.diagonal.shape[-1], 1)
+    row = jnp.maximum(self.info - 1, 0)
+    return row // d, jnp.where(self.info != 0, row % d + 1, 0)
+
+
+def _dense(diagonal, lower, upper):
+  """The matrix as (..., T, d, T, d)."""
+  steps = diagonal.shape[-3]
+  row = jnp.arange(steps)[:, None, None, None]
+  col = jnp.arange(steps)[None, None, :, None]
+
+  def placed(blocks, offset):
+    # Block t of row t, in column t + offset.
+    wanted = jnp.expand_dims(row + offset == col, tuple(range(blocks.ndim - 3)))
+    return jnp.where(wanted, blocks[..., :, :, None, :], 0)
+
+  return (
+      placed(diagonal, 0) + placed(_before(padded(lower, diagonal)), -1)
+      + placed(padded(upper, diagonal), 1))
+
+
+@public()
+def block_tridiagonal_cholesky(diagonal: ArrayLike, lower: ArrayLike) -> BlockTridiagonalFactor:
+  """The Cholesky factor of Hermitian positive definite block-tridiagonal matrices.
+
+  Args:
+    diagonal: the T blocks on the diagonal, (..., T, d, d), of any floating, complex or integer
+      dtype. Their Hermitian parts (D + Dᴴ) / 2 are used.
+    lower: the blocks below the diagonal, (..., T - 1, d, d); those above are their adjoints. The
+      batch dimensions of both broadcast.
+
+  Returns:
+    A `BlockTridiagonalFactor`. Its methods solve systems, and give log det A, the blocks of A⁻¹ on
+    and beside the diagonal, and samples. Where A is not positive definite the factor and all
+    results are NaN, and `info` says at which leading minor; see `checked`.
+
+  float16 and bfloat16 are computed in float32, and results rounded.
+
+  Algorithm: Lₜ Lₜᴴ = Dₜ - Bₜ Bₜᴴ and Bₜ₊₁ = Eₜ Lₜ⁻ᴴ, one system per lane. Solutions and log det A
+  are differentiated with the same factor: A dx = db - dA x, and the gradient of log det A is A⁻¹.
+  Blocks of A⁻¹ come from one backward recursion (Takahashi, Fagan and Chen, Formation of a sparse
+  bus impedance matrix, 1973). From 4096 steps on a system is divided into about √T chunks, which
+  all lanes and threads share. Blocks of more than 32 rows run by a scan over the steps.
+
+  Example:
+    >>> import jax.numpy as jnp
+    >>> from linalg.structured import block_tridiagonal_cholesky
+    >>> diagonal = jnp.broadcast_to(4 * jnp.eye(2), (3, 2, 2))
+    >>> lower = jnp.broadcast_to(jnp.eye(2), (2, 2, 2))
+    >>> factor = block_tridiagonal_cholesky(diagonal, lower)
+    >>> print(factor.solve(jnp.array([[5.0, 5.0], [6.0, 6.0], [5.0, 5.0]])).round(4))
+    [[1. 1.]
+     [1. 1.]
+     [1. 1.]]
+    >>> print(jnp.exp(factor.logdet()).round(1))  # 56²
+    3136.0
+  """
+  name = "block_tridiagonal_cholesky"
+  (diagonal, lower), dtype = as_arrays(name, diagonal, lower)
+  _check_blocks(name, diagonal, lower=lower)
+  ffi.refuse_sharded(name, diagonal, lower, rank=3)
+  diagonal, lower = ffi.broadcast_batches(name, [diagonal, lower], [3, 3])
+  factors, logdet, info = _operations(diagonal.shape[-3]).factor(
+      lax.stop_gradient(diagonal), lax.stop_gradient(lower))
+  check_positive(info)
+  return BlockTridiagonalFactor(diagonal, lower, factors, logdet, info, dtype)
+
+
+# General systems
+
+
+def _general_multiply(blocks, x):
+  """A x, where None among the blocks is zero."""
+  lower, diagonal, upper = blocks
+  terms = [] if diagonal is None else [_times(diagonal, x)]
+  if x.shape[-3] > 1:
+    if lower is not None:
+      terms.append(_before(_times(padded(lower, x), x)))
+    if upper is not None:
+      terms.append(_times(padded(upper, x), _next(x)))
+  return functools.reduce(jnp.add, terms) if terms else zeros_like(x)
+
+
+def _general_jvp(operation):
+  def jvp(primals, tangents):
+    # A dx = db - dA x
+    *blocks, b = primals
+    *moved, db = tangents
+    x, info = operation()(*primals)
+    da = None if all(y is None for y in moved) else moved
+    dx = solution_tangent(
+        lambda b: operation()(*blocks, b)[0], da, db, lambda da: _general_multiply(da, x))
+    return (x, info), (dx, None)
+
+  return jvp
+
+
+def _general_transpose(operation):
+  def transpose(cotangents, operands):
+    lower, diagonal, upper, _ = operands
+    x, _ = operation()(upper.mT, diagonal.mT, lower.mT, cotangents[0])
+    return None, None, None, x
+
+  return transpose
+
+
+_general = functools.partial(
+    ffi.operation, signature="s d d, t d d, s d d, t d k -> t d k, ()", dtypes=[3, jnp.int32])
+general_solve_p: ffi.Operation = _general(
+    "linalg_block_tridiagonal_solve",
+    jvp=_general_jvp(lambda: general_solve_p),
+    transpose=_general_transpose(lambda: general_solve_p),
+    suits=lambda platform, *types, **attributes: suits(platform, *types[1:]),
+    fallback=general_scan)
+general_in_chunks_p: ffi.Operation = _general(
+    "block_tridiagonal_solve_in_chunks",
+    jvp=_general_jvp(lambda: general_in_chunks_p),
+    transpose=_general_transpose(lambda: general_in_chunks_p),
+    platforms=(),
+    fallback=lambda *operands: list(partition.solve_general(general_solve_p, *operands)))
+
+
+def _general_solve(name, lower, diagonal, upper, b):
+  (lower, diagonal, upper, b), dtype = as_arrays(name, lower, diagonal, upper, b)
+  _check_blocks(name, diagonal, lower=lower, upper=upper)
+  columns, vector = _columns(name, diagonal, b)
+  if partition.chunks(diagonal.shape[-3]) > 1:
+    x, info = general_in_chunks_p(lower, diagonal, upper, columns)
+  else:
+    x, info = general_solve_p(lower, diagonal, upper, columns)
+  return (x[..., 0] if vector else x).astype(dtype), info
+
+
+@public()
+def block_tridiagonal_solve(
+    lower: ArrayLike, diagonal: ArrayLike, upper: ArrayLike, b: ArrayLike
+) -> jax.Array:
+  """Solves A x = b with general block-tridiagonal matrices A.
+
+  Args:
+    lower: the blocks below the diagonal, (..., T - 1, d, d): block t is in row t + 1.
+    diagonal: the blocks on the diagonal, (..., T, d, d).
+    upper: the blocks above the diagonal, (..., T - 1, d, d): block t is in row t.
+    b: a vector (T, d), or matrices of right-hand sides (..., T, d, k).
+
+  Returns:
+    x, of the shape of `b` with the broadcast batch dimensions of all operands. x is NaN where a
+    diagonal block becomes exactly singular during elimination; see `block_tridiagonal_solve_ex` and
+    `checked`.
+
+  Rows are exchanged inside diagonal blocks only, never between blocks. So A must have regular
+  leading block minors, and x loses accuracy where one of them is nearly singular, even if A itself
+  is well conditioned. Elimination is stable if A is block diagonally dominant or positive definite.
+  Otherwise check the residual, or use `linalg.scipy.solve_banded`, which exchanges all rows.
+
+  float16 and bfloat16 are computed in float32, and x rounded.
+
+  Algorithm: block elimination (the block Thomas algorithm), one system per lane. Its stability:
+  Demmel, Higham and Schreiber, Stability of block LU factorization, 1995. Long systems and large
+  blocks are treated as in `block_tridiagonal_cholesky`.
+
+  Example:
+    >>> import jax.numpy as jnp
+    >>> from linalg.structured import block_tridiagonal_solve
+    >>> diagonal = jnp.broadcast_to(jnp.array([[0.0, 4.0], [4.0, 0.0]]), (3, 2, 2))
+    >>> beside = jnp.broadcast_to(jnp.eye(2), (2, 2, 2))
+    >>> b = jnp.array([[5.0, 5.0], [6.0, 6.0], [5.0, 5.0]])
+    >>> print(block_tridiagonal_solve(beside, diagonal, beside, b).round(4))
+    [[1. 1.]
+     [1. 1.]
+     [1. 1.]]
+  """
+  x, info = _general_solve("block_tridiagonal_solve", lower, diagonal, upper, b)
+  check_factors(info)
+  return x
+
+
+@public()
+def block_tridiagonal_solve_ex(
+    lower: ArrayLike, diagonal: ArrayLike, upper: ArrayLike, b: ArrayLike
+) -> tuple[jax.Array, jax.Array]:
+  """`block_tridiagonal_solve`, with an info for each matrix.
+
+  Args:
+    lower, diagonal, upper, b: as for `block_tridiagonal_solve`.
+
+  Returns:
+    (x, info). info, int32 of shape (...), is 0, or the 1-based index of the first row of A whose
+    pivot is zero, or -1 where a pivot is NaN.
+
+  Example:
+    >>> import jax.numpy as jnp
+    >>> from linalg.structured import block_tridiagonal_solve_ex
+    >>> diagonal = jnp.zeros((2, 1, 1))  # A = [[0, 1], [1, 0]], whose leading block is singular
+    >>> x, info = block_tridiagonal_solve_ex(
+    ...   jnp.ones((1, 1, 1)), diagonal, jnp.ones((1, 1, 1)), jnp.ones((2, 1)))
+    >>> print(info)
+    1
+  """
+  return _general_solve("block_tridiagonal_solve_ex", lower, diagonal, upper, b)

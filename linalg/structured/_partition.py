@@ -1,0 +1,232 @@
+"""Long systems in chunks, which are factored side by side.
+
+One block after each chunk separates it from the next. The chunks without their separators are a
+batch of systems. After their elimination, a block-tridiagonal matrix of the separators is left
+(Wang, A parallel method for tridiagonal equations, 1981). The number of chunks depends on the
+number of steps alone, so the bits depend neither on the batch nor on the threads.
+
+A part of a matrix in chunks has the shape (..., p, w, d, d): p chunks of w blocks, of which the
+last is the separator. Identity blocks fill the last chunks.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from linalg import ffi
+from linalg._core.algebra import adjoint, expand, symmetrized, zeros_like
+from linalg._factorizations.matmul import product
+from linalg.structured._steps import (
+  cholesky_blocks_p,
+  cholesky_scan,
+  factor_solve_p,
+  from_left,
+  inverse_of_factor_p,
+  inverse_scan,
+  solve_scan,
+)
+
+# Systems of fewer steps are not divided.
+LONG = 4096
+
+
+def chunks(steps: int) -> int:
+  """The number of chunks, about √T."""
+  return 1 if steps < LONG else 1 << (steps.bit_length() // 2)
+
+
+class Recursions(NamedTuple):
+  """The recursions over steps, and products of blocks."""
+
+  factor: Callable[..., Any]
+  solve: Callable[..., jax.Array]
+  inverse: Callable[..., Any]
+  times: Callable[[jax.Array, jax.Array], jax.Array]
+  adjoint_times: Callable[[jax.Array, jax.Array], jax.Array]
+
+
+# XLA's products of small matrices may have other bits in another batch. These are the handlers for
+# all sizes, without derivatives.
+_FLAGS = {"conjugate_a": False, "conjugate_b": False}
+_times_p = ffi.operation(
+    "linalg_matmul", "m k, k n -> m n", [0], attributes=_FLAGS,
+    fallback=lambda a, b, **flags: [product(a, b)])
+_adjoint_times_p = ffi.operation(
+    "linalg_matmul_transpose_a", "k m, k n -> m n", [0],
+    attributes=_FLAGS | {"conjugate_a": True},
+    fallback=lambda a, b, **flags: [product(a, b, adjoint_a=True)])
+
+HANDLERS = Recursions(
+    cholesky_blocks_p, factor_solve_p, inverse_of_factor_p, _times_p,
+    lambda a, b: _adjoint_times_p(a, b, conjugate_a=jnp.iscomplexobj(a)))
+SCANS = Recursions(
+    cholesky_scan, lambda *operands, **flags: solve_scan(*operands, **flags)[0], inverse_scan,
+    product, lambda a, b: product(a, b, adjoint_a=True))
+
+
+def _padded(x, before, after):
+  """Zero blocks before and after a stack of blocks."""
+  return jnp.pad(x, ((0, 0),) * (x.ndim - 3) + ((before, after), (0, 0), (0, 0)))
+
+
+def _previous(x):
+  """The block of the chunk before, and zero for the first chunk."""
+  return _padded(x[..., :-1, :, :], 1, 0)
+
+
+def _next(x):
+  return _padded(x[..., 1:, :, :], 0, 1)
+
+
+def _cut(x, steps, is_diagonal=False):
+  """The blocks of a matrix or right-hand side of so many steps in chunks."""
+  count = chunks(steps)
+  width = -(-(steps + 1) // count)
+  x = _padded(x, 0, count * width - x.shape[-3])
+  if is_diagonal:
+    added = jnp.arange(count * width)[:, None, None] >= steps
+    eye = jnp.where(added, jnp.eye(x.shape[-1], dtype=x.dtype), jnp.zeros((), x.dtype))
+    x = x + expand(eye, x)
+  return x.reshape(*x.shape[:-3], count, width, *x.shape[-2:])
+
+
+def _joined(x, steps):
+  x = x.reshape(*x.shape[:-4], x.shape[-4] * x.shape[-3], *x.shape[-2:])
+  return x[..., :steps, :, :]
+
+
+def _tall(x):
+  """The blocks of a chunk one above the other."""
+  return x.reshape(*x.shape[:-3], x.shape[-3] * x.shape[-2], x.shape[-1])
+
+
+def _row(info, of_separators, width, d):
+  """The info of a system, given those of its chunks and of the reduced system.
+
+  A chunk that fails spoils the reduced system, so chunks come first.
+  """
+  place = jnp.arange(info.shape[-1], dtype=jnp.int32) * (width * d)
+  none = jnp.iinfo(jnp.int32).max
+  row = jnp.min(jnp.where(info > 0, expand(place, info) + info, none), axis=-1)
+  last = of_separators - 1
+  last = jnp.where(
+      of_separators > 0, (last // d * width + width - 1) * d + last % d + 1, of_separators)
+  return jnp.where(row < none, row, jnp.where((info < 0).any(-1), -1, last))
+
+
+def factor(recursions: Recursions, diagonal: jax.Array, lower: jax.Array) -> Any:
+  """The parts of the factor, log det A, and info.
+
+  The parts are L of the chunks; their fill, L⁻¹ times the block on the left of the chunk, and
+  corner, L⁻¹ times that on the right; and L of the reduced system.
+  """
+  steps, d = diagonal.shape[-3:-1]
+  blocks, beside = _cut(symmetrized(diagonal), steps, is_diagonal=True), _cut(lower, steps)
+  l, below, logdet, info = recursions.factor(
+      blocks[..., :-1, :, :], beside[..., :-2, :, :])
+  left = _previous(beside[..., -1, :, :])
+  start = _padded(left[..., None, :, :], 0, l.shape[-3] - 1)
+  fill = recursions.solve(l, below, start, forward=True, back=False)
+  corner = from_left(l[..., -1, :, :], adjoint(beside[..., -2, :, :]))
+  own = (
+      blocks[..., -1, :, :] - recursions.adjoint_times(corner, corner)
+      - _next(recursions.adjoint_times(_tall(fill), _tall(fill))))
+  coupling = -recursions.adjoint_times(corner, fill[..., -1, :, :])
+  l_last, below_last, logdet_last, info_last = recursions.factor(own, coupling[..., 1:, :, :])
+  ones = zeros_like(logdet[..., None]) + 1
+  total = recursions.adjoint_times(ones, logdet[..., None])[..., 0, 0]
+  row = _row(info, info_last, blocks.shape[-3], d)
+  return (l, below, fill, corner, l_last, below_last), total + logdet_last, row
+
+
+def solve(
+    recursions: Recursions, l: jax.Array, below: jax.Array, fill: jax.Array, corner: jax.Array,
+    l_last: jax.Array, below_last: jax.Array, b: jax.Array, *, forward: bool, back: bool
+) -> jax.Array:
+  """W⁻¹ b (forward), W⁻ᴴ b (back) or both, for the factor A = W Wᴴ."""
+  steps = b.shape[-3]
+  b = _cut(b, steps)
+  x, last = b[..., :-1, :, :], b[..., -1, :, :]
+  if forward:
+    x = recursions.solve(l, below, x, forward=True, back=False)
+    last = (
+        last - recursions.adjoint_times(corner, x[..., -1, :, :])
+        - _next(recursions.adjoint_times(_tall(fill), _tall(x))))
+  last = recursions.solve(l_last, below_last, last, forward=forward, back=back)
+  if back:
+    shape = x.shape
+    x = (_tall(x) - recursions.times(_tall(fill), _previous(last))).reshape(shape)
+    end = x[..., -1:, :, :] - recursions.times(corner, last)[..., None, :, :]
+    x = jnp.concatenate([x[..., :-1, :, :], end], axis=-3)
+    x = recursions.solve(l, below, x, forward=False, back=True)
+  else:
+    # A chunk is finite beside another one that failed.
+    failed = jnp.isnan(l_last[..., :1, :1, :1])[..., None]
+    x = jnp.where(expand(failed, x), jnp.nan, x)
+  return _joined(jnp.concatenate([x, last[..., None, :, :]], axis=-3), steps)
+
+
+def inverse(
+    recursions: Recursions, l: jax.Array, below: jax.Array, fill: jax.Array, corner: jax.Array,
+    l_last: jax.Array, below_last: jax.Array, *, steps: int
+) -> tuple[jax.Array, jax.Array]:
+  """The blocks of A⁻¹ on its diagonal and below it.
+
+  Let S be the reduced matrix, and V the solutions of a chunk for the blocks that couple it with the
+  separators on both sides. A⁻¹ is C⁻¹ + V S⁻¹ Vᴴ in a chunk C, -V S⁻¹ between a chunk and its
+  separators, and S⁻¹ between separators.
+  """
+  d = l.shape[-1]
+  own, beside = recursions.inverse(l_last, below_last)
+  inside, off = recursions.inverse(l, below)
+  coupled = jnp.concatenate(
+      [fill, _padded(corner[..., None, :, :], fill.shape[-3] - 1, 0)], axis=-1)
+  v = recursions.solve(l, below, coupled, forward=False, back=True)
+  cross = _padded(beside, 1, 0)
+  middle = jnp.concatenate([
+      jnp.concatenate([_previous(own), adjoint(cross)], axis=-1),
+      jnp.concatenate([cross, own], axis=-1)], axis=-2)
+  turned = recursions.times(_tall(v), middle).reshape(v.shape)
+  inside = inside + recursions.times(turned, adjoint(v))
+  off = off + recursions.times(turned[..., 1:, :, :], adjoint(v[..., :-1, :, :]))
+  to_separator = -adjoint(turned[..., -1, :, d:])
+  from_separator = -_next(turned[..., 0, :, :d])
+  diagonal = jnp.concatenate([symmetrized(inside), own[..., None, :, :]], axis=-3)
+  lower = jnp.concatenate(
+      [off, to_separator[..., None, :, :], from_separator[..., None, :, :]], axis=-3)
+  return _joined(diagonal, steps), _joined(lower, steps - 1)
+
+
+def solve_general(
+    operation: Callable[..., Any], lower: jax.Array, diagonal: jax.Array, upper: jax.Array,
+    b: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+  """x and info of a general system. `operation` solves systems that are not divided."""
+  times = HANDLERS.times
+  steps, k = b.shape[-3], b.shape[-1]
+  d = diagonal.shape[-1]
+  below, own, above, b = (
+      _cut(lower, steps), _cut(diagonal, steps, is_diagonal=True), _cut(upper, steps),
+      _cut(b, steps))
+  inner = own.shape[-3] - 1
+  first = _padded(_previous(below[..., -1, :, :])[..., None, :, :], 0, inner - 1)
+  last = _padded(above[..., -2, :, :][..., None, :, :], inner - 1, 0)
+  (rhs, first, last) = ffi.broadcast_batches(
+      "block_tridiagonal_solve", [b[..., :-1, :, :], first, last], [4, 4, 4])
+  found, info = operation(
+      below[..., :-2, :, :], own[..., :-1, :, :], above[..., :-2, :, :],
+      jnp.concatenate([rhs, first, last], axis=-1))
+  x, on_left, on_right = found[..., :k], found[..., k : k + d], found[..., k + d :]
+  to_last, to_next = below[..., -2, :, :], above[..., -1, :, :]
+  begin, end = (lambda y: _next(y[..., 0, :, :])), (lambda y: y[..., -1, :, :])
+  separators, info_last = operation(
+      -times(to_last, end(on_left))[..., 1:, :, :],
+      own[..., -1, :, :] - times(to_last, end(on_right)) - times(to_next, begin(on_left)),
+      -times(to_next, begin(on_right))[..., :-1, :, :],
+      b[..., -1, :, :] - times(to_last, end(x)) - times(to_next, begin(x)))
+  shape = x.shape
+  x = _tall(x) - times(_tall(on_left), _previous(separators)) - times(_tall(on_right), separators)
+  x = jnp.concatenate([x.reshape(shape), separators[..., None, :, :]], axis=-3)
+  return _joined(x, steps), _row(info, info_last, own.shape[-3], d)

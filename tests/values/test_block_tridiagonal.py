@@ -1,0 +1,338 @@
+"""Block-tridiagonal systems: factors and their methods, failures, bits, and wrong operands."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import linalg
+from linalg import structured
+from linalg._catalogue import structured as operands
+from linalg.structured import _partition as partition
+from quick import quick_jit
+
+EPS = np.finfo(np.float64).eps
+
+
+def _definite(rng, batch, steps, d, dtype=np.float64):
+  return operands.definite(rng, batch, steps, d, np.dtype(dtype))
+
+
+def _general(rng, batch, steps, d, dtype=np.float64):
+  return operands.general(rng, batch, steps, d, np.dtype(dtype))
+
+
+def _dense(diagonal, lower):
+  diagonal = (diagonal + diagonal.swapaxes(-1, -2).conj()) / 2
+  return operands.dense(lower, diagonal, lower.swapaxes(-1, -2).conj())
+
+
+@quick_jit
+def _everything(diagonal, lower, b):
+  factor = structured.block_tridiagonal_cholesky(diagonal, lower)
+  return {
+      "solve": factor.solve(b), "logdet": factor.logdet(), "inverse": factor.inverse_blocks(),
+      "half": factor.solve_half(b), "back": factor.solve_half(b, adjoint=True),
+      "factors": factor.factors, "matrix": factor.matrix(), "info": factor.info}
+
+
+SIZES = [(1, 1), (7, 1), (5, 2), (9, 3), (6, 4), (3, 5), (2, 17)]
+LARGE = [pytest.param(*x, marks=pytest.mark.extended) for x in [(3, 8), (2, 32), (3, 33), (64, 2)]]
+
+
+@pytest.mark.parametrize("steps, d", SIZES + LARGE)
+def test_factor(steps, d, rng):
+  """Every method, for the sizes that the handlers distinguish, in full and partial groups."""
+  diagonal, lower, b = _definite(rng, (11,), steps, d, np.complex128 if d == 3 else np.float64)
+  found = jax.device_get(_everything(diagonal, lower, b))
+  a, n = _dense(diagonal, lower), steps * d
+  np.testing.assert_allclose(found["matrix"], a, rtol=1e-15)
+  assert not found["info"].any()
+  adjoint = lambda x: x.swapaxes(-1, -2).conj()
+  zero = np.zeros_like(lower)
+  l = operands.dense(found["factors"][1], found["factors"][0], zero)
+  assert np.array_equal(l, np.tril(l))
+  scale = np.abs(a).max() * n * EPS
+  assert np.abs(l @ adjoint(l) - a).max() < scale
+  columns = b.reshape(11, n, -1)
+  for name, matrix in (("solve", a), ("half", l), ("back", adjoint(l))):
+    x = found[name].reshape(columns.shape)
+    assert np.abs(matrix @ x - columns).max() < 10 * scale * np.abs(x).max(), name
+  np.testing.assert_allclose(found["logdet"], np.linalg.slogdet(a)[1], rtol=n * 10 * EPS)
+  inverse = np.linalg.inv(a).reshape(11, steps, d, steps, d)
+  for t in range(steps):
+    np.testing.assert_allclose(found["inverse"][0][:, t], inverse[:, t, :, t], atol=1e-13)
+    if t + 1 < steps:
+      np.testing.assert_allclose(found["inverse"][1][:, t], inverse[:, t + 1, :, t], atol=1e-13)
+
+
+@pytest.mark.parametrize("steps, d", SIZES + LARGE)
+def test_general(steps, d, rng):
+  lower, diagonal, upper, b = _general(
+      rng, (11,), steps, d, np.complex128 if d == 3 else np.float64)
+  x, info = structured.block_tridiagonal_solve_ex(lower, diagonal, upper, b)
+  a = operands.dense(lower, diagonal, upper)
+  columns = b.reshape(11, steps * d, -1)
+  residual = a @ np.asarray(x).reshape(columns.shape) - columns
+  assert np.abs(residual).max() < 100 * steps * d * EPS * np.abs(a).max() * np.abs(x).max()
+  assert not np.any(info)
+
+
+@pytest.mark.parametrize("d", [2, 3, 6])
+def test_bits(d, rng):
+  """A system has the same bits alone, in a group that is not full, and in a large batch."""
+  args = _definite(rng, (19,), 8, d, np.complex64 if d == 3 else np.float64)
+  several = jax.device_get(_everything(*args))
+  general = _general(rng, (19,), 8, d, np.float32 if d == 3 else np.float64)
+  solutions = np.asarray(structured.block_tridiagonal_solve(*general))
+  for some in (slice(0, 1), slice(3, 8), slice(7, 16)):
+    alone = _everything(*(x[some] for x in args))
+    for x, y in zip(jax.tree.leaves(alone), jax.tree.leaves(several), strict=True):
+      np.testing.assert_array_equal(x, y[some])
+    alone = structured.block_tridiagonal_solve(*(x[some] for x in general))
+    np.testing.assert_array_equal(alone, solutions[some])
+
+
+@pytest.mark.parametrize("d", [2, 5])
+def test_failures(d, rng):
+  """`info` tells the leading minor, all of that system is NaN, and neighbours keep their bits."""
+  diagonal, lower, b = _definite(rng, (9,), 4, d)
+  clean = jax.device_get(_everything(diagonal, lower, b))
+  diagonal[4, 2, 1, 1] = -1
+  diagonal[6, 0, 0, 0] = np.nan
+  found = jax.device_get(_everything(diagonal, lower, b))
+  factor = structured.block_tridiagonal_cholesky(diagonal, lower)
+  info = np.zeros(9, int)
+  info[[4, 6]] = 2 * d + 2, 1
+  np.testing.assert_array_equal(factor.info, info)
+  block, minor = factor.failed_at()
+  assert (block[4], minor[4], block[6], minor[6], minor[0]) == (2, 2, 0, 1, 0)
+  others = info == 0
+  for name in ("solve", "logdet", "inverse", "half", "back", "factors"):
+    for x, y in zip(jax.tree.leaves(found[name]), jax.tree.leaves(clean[name]), strict=True):
+      np.testing.assert_array_equal(x[others], y[others])
+      assert np.isnan(x[~others]).all()
+  with pytest.raises(linalg.LinAlgError, match=rf"index \(4\).* order {2 * d + 2} "):
+    linalg.checked(structured.block_tridiagonal_cholesky)(diagonal, lower)
+
+
+def test_singular_leading_block(rng):
+  """Elimination by blocks fails where a leading block is singular, and `info` says so. Near to
+  that, the residual does. The matrix itself is well conditioned."""
+  lower, diagonal, upper, b = _general(rng, (3,), 4, 2)
+  lower += 2 * np.eye(2)
+  upper += 2 * np.eye(2)
+  diagonal[0, 0] = np.ones((2, 2))
+  diagonal[1, 0] = np.array([[1, 1], [1, 1 + 1e-12]])
+  x, info = structured.block_tridiagonal_solve_ex(lower, diagonal, upper, b)
+  a = operands.dense(lower, diagonal, upper)
+  assert np.linalg.cond(a).max() < 1e3
+  np.testing.assert_array_equal(info, [2, 0, 0])
+  assert np.isnan(x[0]).all()
+  columns = b.reshape(3, 8, -1)
+  residual = np.abs(a @ np.asarray(x).reshape(columns.shape) - columns).max((1, 2))
+  assert residual[1] > 1e4 * EPS > residual[2] / 1e3
+  with pytest.raises(linalg.LinAlgError, match=r"index \(0\) is singular: pivot 2 "):
+    linalg.checked(structured.block_tridiagonal_solve)(lower, diagonal, upper, b)
+
+
+def test_nan_in_a_general_system(rng):
+  args = _general(rng, (9,), 4, 3)
+  clean = np.asarray(structured.block_tridiagonal_solve(*args))
+  args[1][4, 2, 0, 1] = np.nan
+  x, info = structured.block_tridiagonal_solve_ex(*args)
+  others = np.arange(9) != 4
+  np.testing.assert_array_equal(info, np.where(others, 0, -1))
+  np.testing.assert_array_equal(x[others], clean[others])
+  assert np.isnan(x[4]).all()
+
+
+def test_vectors(rng):
+  """A vector of right-hand sides, and an operand without a batch that serves all."""
+  diagonal, lower, b = _definite(rng, (5,), 4, 2)
+  factor = structured.block_tridiagonal_cholesky(diagonal[0], lower[0])
+  vector = factor.solve(b[0, ..., 0])
+  assert vector.shape == (4, 2)
+  np.testing.assert_array_equal(vector, factor.solve(b[0, ..., :1])[..., 0])
+  several = factor.solve(b)
+  mapped = jax.vmap(lambda factor, b: factor.solve(b), in_axes=(None, 0))(factor, b)
+  np.testing.assert_array_equal(mapped, several)
+  np.testing.assert_array_equal(several[0], factor.solve(b[0]))
+  solve = structured.block_tridiagonal_solve
+  upper = lower.swapaxes(-1, -2)
+  one = solve(lower[0], diagonal[0], upper[0], b[0])
+  np.testing.assert_array_equal(solve(lower[0], diagonal[0], upper[0], b)[0], one)
+  np.testing.assert_array_equal(
+      jax.vmap(solve, in_axes=(0, None, 0, None))(lower, diagonal[0], upper, b[0])[0], one)
+
+
+def test_one_factor_is_not_copied(rng):
+  """A factor without a batch is an operand of the handler as it is."""
+  diagonal, lower, b = _definite(rng, (5,), 4, 3)
+  factor = structured.block_tridiagonal_cholesky(diagonal[0], lower[0])
+  text = jax.jit(lambda f, b: f.solve(b)).lower(factor, b).as_text()
+  assert "4x3x2xf64" in text and "5x4x3x3xf64" not in text
+
+
+def test_factor_is_a_pytree(rng):
+  """Programs take factors and return them, and `vmap` maps them."""
+  diagonal, lower, b = _definite(rng, (3,), 4, 2)
+  direct = structured.block_tridiagonal_cholesky(diagonal, lower)
+  mapped = jax.jit(jax.vmap(structured.block_tridiagonal_cholesky))(diagonal, lower)
+  assert jax.tree.structure(mapped) == jax.tree.structure(direct)
+  np.testing.assert_array_equal(
+      jax.jit(jax.vmap(lambda f, b: f.solve(b)))(mapped, b), direct.solve(b))
+
+
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
+def test_half_precision(dtype, rng):
+  diagonal, lower, b = (jnp.asarray(x, dtype) for x in _definite(rng, (3,), 4, 2, np.float32))
+  factor = structured.block_tridiagonal_cholesky(diagonal, lower)
+  wide = structured.block_tridiagonal_cholesky(
+      diagonal.astype(jnp.float32), lower.astype(jnp.float32))
+  pairs = [
+      (factor.solve(b), wide.solve(b.astype(jnp.float32))), (factor.logdet(), wide.logdet()),
+      (factor.inverse_blocks()[1], wide.inverse_blocks()[1])]
+  for x, y in pairs:
+    assert x.dtype == dtype
+    np.testing.assert_array_equal(x, y.astype(dtype))
+  upper = lower.mT
+  x = structured.block_tridiagonal_solve(lower, diagonal, upper, b)
+  assert x.dtype == dtype
+
+
+def test_sampling(rng):
+  """L⁻ᴴ z has covariance A⁻¹, and its derivative is that of the factor."""
+  diagonal, lower, _ = _definite(rng, (), 3, 2, np.complex128)
+  eye = np.eye(6).reshape(3, 2, 6).astype(diagonal.dtype)
+  half = structured.block_tridiagonal_cholesky(diagonal, lower).solve_half(eye, adjoint=True)
+  half = np.asarray(half).reshape(6, 6)
+  np.testing.assert_allclose(
+      half @ half.conj().T, np.linalg.inv(_dense(diagonal, lower)), atol=1e-14)
+
+
+def test_no_steps():
+  factor = structured.block_tridiagonal_cholesky(np.zeros((5, 0, 2, 2)), np.zeros((5, 0, 2, 2)))
+  assert factor.solve(np.zeros((5, 0, 2, 3))).shape == (5, 0, 2, 3)
+  np.testing.assert_array_equal(factor.logdet(), np.zeros(5))
+  assert factor.matrix().shape == (5, 0, 0)
+  x, info = structured.block_tridiagonal_solve_ex(
+      np.zeros((0, 2, 2)), np.zeros((0, 2, 2)), np.zeros((0, 2, 2)), np.zeros((0, 2)))
+  assert x.shape == (0, 2) and info == 0
+
+
+def test_wrong_operands():
+  """One error, which names the operand and the shape that was expected."""
+  d, e, b = np.zeros((4, 2, 2)), np.zeros((3, 2, 2)), np.zeros((4, 2))
+  factor = structured.block_tridiagonal_cholesky(d, e)
+  cholesky, solve = structured.block_tridiagonal_cholesky, structured.block_tridiagonal_solve
+  for call, words in (
+      (lambda: cholesky(d[0], e), r"diagonal an array of shape \(..., T, d, d\), got \(2, 2\)"),
+      (lambda: cholesky(d[..., :1], e), r"diagonal .*got \(4, 2, 1\)"),
+      (lambda: cholesky(d, d), r"lower .*\(..., 3, 2, 2\), got \(4, 2, 2\)"),
+      (lambda: cholesky(np.stack([d] * 5), np.stack([e] * 6)), r"dimensions of lower, \(6,\)"),
+      (lambda: factor.solve(b[0]), r"b an array .*\(T, d\) = \(4, 2\).*got \(2,\)"),
+      (lambda: factor.solve(b.T), r"b an array .*got \(2, 4\)"),
+      (lambda: factor.solve_half(np.zeros((3, 2, 1))), r"solve_half.*got \(3, 2, 1\)"),
+      (lambda: solve(e, d, d, b), r"upper .*\(..., 3, 2, 2\), got \(4, 2, 2\)"),
+      (lambda: solve(d, d, e, b), r"lower .*got \(4, 2, 2\)"),
+      (lambda: solve(e, d, e, b[:3]), r"b an array .*got \(3, 2\)")):
+    with pytest.raises(ValueError, match=words):
+      call()
+  with pytest.raises(TypeError, match="numbers"):
+    factor.solve(np.array([["a"]]))
+
+
+@pytest.fixture
+def in_chunks(monkeypatch):
+  """Divides systems from 16 steps on."""
+  monkeypatch.setattr(partition, "LONG", 16)
+  jax.clear_caches()
+  yield
+  jax.clear_caches()
+
+
+def _solve_in_halves(diagonal, lower, b):
+  factor = structured.block_tridiagonal_cholesky(diagonal, lower)
+  half = factor.solve_half(b)
+  return factor.solve_half(half, adjoint=True), factor
+
+
+@pytest.mark.parametrize("steps, d, dtype", [
+    (16, 1, np.float64), (19, 3, np.complex128),
+    pytest.param(33, 2, np.float64, marks=pytest.mark.extended)])
+def test_chunks(steps, d, dtype, in_chunks, rng):
+  """Systems in chunks have the results of the others, whether or not chunks are full."""
+  definite = _definite(rng, (2,), steps, d, dtype)
+  b = definite[-1]
+  x, factor = _solve_in_halves(*definite)
+  a = _dense(*definite[:2])
+  n = steps * d
+  inverse = np.linalg.inv(a)
+  np.testing.assert_allclose(
+      np.asarray(x).reshape(2, n, -1), inverse @ b.reshape(2, n, -1), atol=1e-13)
+  np.testing.assert_allclose(factor.solve(b), x, atol=1e-13)
+  np.testing.assert_allclose(factor.logdet(), np.linalg.slogdet(a)[1], rtol=1e-13)
+  inverse = inverse.reshape(2, steps, d, steps, d)
+  on, below = factor.inverse_blocks()
+  t = np.arange(steps)
+  np.testing.assert_allclose(on, np.moveaxis(inverse[:, t, :, t], 0, 1), atol=1e-13)
+  expected = np.moveaxis(inverse[:, t[1:], :, t[:-1]], 0, 1)
+  np.testing.assert_allclose(below, expected, atol=1e-13)
+  lower, diagonal, upper, b = _general(rng, (2,), steps, d, dtype)
+  x, info = structured.block_tridiagonal_solve_ex(lower, diagonal, upper, b)
+  residual = operands.dense(lower, diagonal, upper) @ np.asarray(x).reshape(2, n, -1)
+  np.testing.assert_allclose(residual, b.reshape(2, n, -1), atol=1e-11)
+  assert not info.any()
+
+
+def test_failures_in_chunks(in_chunks, rng):
+  """`info` has the row of a failure in a chunk, and in a separator."""
+  steps, d = 18, 2
+  diagonal, lower, b = _definite(rng, (steps + 1,), steps, d)
+  for t in range(steps):
+    diagonal[t, t, 1, 1] = -5
+  x, factor = _solve_in_halves(diagonal, lower, b)
+  np.testing.assert_array_equal(factor.info, [*(d * np.arange(steps) + 2), 0])
+  assert np.isnan(x[:-1]).all() and not np.isnan(x[-1]).any()
+  for y in (factor.logdet(), *factor.inverse_blocks(), factor.solve_half(b)):
+    assert np.isnan(y[:-1]).all() and not np.isnan(y[-1]).any()
+  lower, diagonal, upper, b = _general(rng, (steps + 1,), steps, d)
+  for t in range(steps):
+    diagonal[t, t] = lower[t, max(t - 1, 0)] = upper[t, min(t, steps - 2)] = 0
+  diagonal[0, 0] = np.nan
+  x, info = structured.block_tridiagonal_solve_ex(lower, diagonal, upper, b)
+  np.testing.assert_array_equal(info, [-1, *(d * np.arange(1, steps) + 1), 0])
+  assert np.isnan(x[:-1]).all() and not np.isnan(x[-1]).any()
+
+
+def test_bits_in_chunks(in_chunks, rng):
+  diagonal, lower, b = _definite(rng, (9,), 17, 2)
+  several = jax.tree.leaves(_solve_in_halves(diagonal, lower, b))
+  for some in (slice(0, 1), slice(3, 6)):
+    alone = jax.tree.leaves(_solve_in_halves(diagonal[some], lower[some], b[some]))
+    for x, y in zip(alone, several, strict=True):
+      np.testing.assert_array_equal(x, y[some])
+
+
+@pytest.mark.extended
+def test_long_system(rng):
+  """A system of very many steps: a residual, and log det against the sum of the pivots."""
+  steps = 1_000_000
+  diagonal = np.broadcast_to(np.array([[4.0, 1.0], [1.0, 3.0]]), (steps, 2, 2))
+  lower = np.broadcast_to(-0.5 * np.eye(2), (steps - 1, 2, 2))
+  b = rng.standard_normal((steps, 2))
+  factor = structured.block_tridiagonal_cholesky(diagonal, lower)
+  x = np.asarray(factor.solve(b))
+  residual = np.einsum("tij,tj->ti", diagonal, x) - b
+  residual[1:] -= 0.5 * x[:-1]
+  residual[:-1] -= 0.5 * x[1:]
+  assert np.abs(residual).max() < 1e-14
+  # The pivots of a long chain of equal blocks converge to S = D - S⁻¹ / 4.
+  s = diagonal[0]
+  logdet = 0.0
+  for _ in range(200):
+    logdet += np.linalg.slogdet(s)[1]
+    s = diagonal[0] - np.linalg.inv(s) / 4
+  logdet += (steps - 200) * np.linalg.slogdet(s)[1]
+  np.testing.assert_allclose(factor.logdet(), logdet, rtol=1e-12)
