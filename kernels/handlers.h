@@ -66,6 +66,20 @@ consteval Backends CpuOnly([[maybe_unused]] std::string_view on_gpu) { return kC
   visit(linalg_householder_qr, kBoth, "Tmn > Tmn TX")                                           \
   visit(linalg_inv, kBoth, "Tnn > Tnn I")                                                       \
   visit(linalg_inverse_permutation, CpuOnly("XLA's sort"), "In In > In In")                     \
+  visit(linalg_kalman_filter, CpuOnly("scans over the steps"),                                  \
+        "Rkm Rknn Rknn Rkmn Rkmm Rn Rnn Rkn Rkm Rkm > Rkn Rknn R I")                            \
+  visit(linalg_kalman_filter_jvp, CpuOnly("scans over the steps"),                              \
+        "Rkm Rknn Rknn Rkmn Rkmm Rn Rnn Rkn Rkm Rkm Rkn Rknn "                                  \
+        "Rkm Rknn Rknn Rkmn Rkmm Rn Rnn Rkn Rkm > Rkn Rknn R")                                  \
+  visit(linalg_kalman_filter_vjp, CpuOnly("scans over the steps"),                              \
+        "Rkm Rknn Rknn Rkmn Rkmm Rn Rnn Rkn Rkm Rkm Rkn Rknn "                                  \
+        "Rkn Rknn R > Rkm Rknn Rknn Rkmn Rkmm Rn Rnn Rkn Rkm")                                  \
+  visit(linalg_kalman_smoother, CpuOnly("scans over the steps"),                                \
+        "Rkm Rknn Rknn Rkmn Rkmm Rn Rnn Rkn Rkm Rkm Rkn Rknn > Rkn Rknn")                       \
+  visit(linalg_kalman_smoother_jvp, CpuOnly("scans over the steps"),                            \
+        "Rknn Rknn Rkn Rkn Rknn Rkn Rknn Rknn Rknn Rkn Rkn Rknn > Rkn Rknn")                    \
+  visit(linalg_kalman_smoother_vjp, CpuOnly("scans over the steps"),                            \
+        "Rknn Rknn Rkn Rkn Rknn Rkn Rknn Rkn Rknn > Rknn Rknn Rkn Rkn Rknn")                    \
   visit(linalg_lu, kBoth, "Tmn > Tmn IX Im I")                                                  \
   visit(linalg_lu_pivots_to_permutation, kBoth, "Ik > IP")                                      \
   visit(linalg_lu_solve, kBoth, "Tnn In Tnk > Tnk", "transpose", "conjugate")                   \

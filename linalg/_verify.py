@@ -74,7 +74,7 @@ def _milliseconds(seconds: float) -> str:
 
 def _line(name: str, *columns: str) -> str:
   widths = (8, 7, 5, 5, 7, 8, 7)
-  return f"{name:<25}" + " ".join(f"{x:>{k}}" for x, k in zip(columns, widths, strict=True))
+  return f"{name:<27}" + " ".join(f"{x:>{k}}" for x, k in zip(columns, widths, strict=True))
 
 
 HEADING = _line("operation", "residual", "SciPy", "limit", "coll.", "ours ms", "stock ms", "ratio")

@@ -52,6 +52,9 @@ inline constexpr int64_t kLeastTileTriangular = 4;
 inline constexpr int64_t kLeastTileRhs = 2;
 inline constexpr int64_t kMostTileRhs = 4096;
 
+// States and observations of Kalman filters: not measured yet.
+inline constexpr int64_t kLaneKalman = 12;
+
 // QR factors: cpu_qr.json, as the constants down to kLaneQrPerLane.
 inline constexpr int64_t kLaneQr = 72;
 // Matrices with few rows, or with too few columns for a block, stay in lanes up to a larger n.

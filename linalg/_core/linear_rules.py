@@ -25,6 +25,7 @@ def linear_pair(
     constants: int,
     argument: Callable[..., jax.Array | Sequence[jax.Array]],
     attributes: Mapping[str, Any] | None = None,
+    shared: Sequence[int] = (),
     suits: Callable[..., bool] | None = None,
     exported: bool = True,
 ) -> tuple[ffi.Operation, ffi.Operation]:
@@ -39,6 +40,7 @@ def linear_pair(
     argument: `argument(*constants)`, an array of the type of the last operand, or a sequence of
       such arrays where there are several.
     attributes, suits, exported: as for `ffi.operation`.
+    shared: that of `forward`. `backward` shares those among the constants.
   """
 
   def transposed(*operands, **values):
@@ -77,10 +79,12 @@ def linear_pair(
     return transpose
 
   forward_p: ffi.Operation = ffi.operation(
-      *forward, attributes=attributes, suits=suits, exported=exported, fallback=formula,
+      *forward, attributes=attributes, shared=shared, suits=suits, exported=exported,
+      fallback=formula,
       jvp=derivative(lambda: forward_p, formula), transpose=transposition(lambda: backward_p))
   backward_p: ffi.Operation = ffi.operation(
-      *backward, attributes=attributes, suits=suits, exported=exported, fallback=transposed,
+      *backward, attributes=attributes, shared=[i for i in shared if i < constants], suits=suits,
+      exported=exported, fallback=transposed,
       jvp=derivative(lambda: backward_p, transposed), transpose=transposition(lambda: forward_p))
   return forward_p, backward_p
 
