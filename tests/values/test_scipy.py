@@ -545,7 +545,7 @@ def test_singular_toeplitz(rng):
       message = rf"{function.__name__}\(\): c \(4, 3\), r \(4, 3\) and {operand} "
       with pytest.raises(ValueError, match=message):
         function((c, r), right)
-  with pytest.raises(ValueError, match=r"or two arrays \(c, r\), got 3"):
+  with pytest.raises(ValueError, match=r"a pair \(c, r\), got a tuple of 3"):
     linalg.scipy.solve_toeplitz((c, r, c), b)  # pyright: ignore[reportArgumentType]
 
 
