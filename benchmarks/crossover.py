@@ -53,7 +53,7 @@ def build(folder: pathlib.Path, constant: str, backend: str, value: int) -> None
     if (ROOT / name).exists():
       target = folder / "source" / name
       target.parent.mkdir(parents=True, exist_ok=True)
-      shutil.copy(ROOT / name, target)
+      shutil.copy(ROOT / name, target, follow_symlinks=False)  # a link may lead to a folder
   tuning = folder / "source" / SOURCES[backend]
   tuning.write_text(with_value(tuning.read_text(), constant, value))
   cuda = ["-Ccmake.define.LINALG_CUDA=ON"] if backend == "cuda" else []

@@ -29,8 +29,8 @@ SCALING = ((1, 2048), (4, 4096), (8, 4096), (16, 8192), (64, 16384))  # devices,
 def paper(name, rows, columns):
   """The shares n² / P that a device receives, to leading order.
 
-  In each step these are a panel's rows and columns, half of which the device has. To these add the
-  moves to the block-cyclic layout and back. A single device receives nothing.
+  In each step these are a panel's rows and columns, half of which the device has. The moves to the
+  block-cyclic layout and back are added. A single device receives nothing.
   """
   if rows * columns == 1:
     return 0.0
@@ -49,8 +49,8 @@ def columns_of(devices):
 def measure(name, devices, n, stock, rounds):
   """The costs of one program.
 
-  They are the shares that it receives and gathers, its collectives and memory, the seconds to
-  compile it, and the wall-clock and processor seconds of each call.
+  They are the shares that it receives and gathers, its collectives, its memory, and times. The
+  times are the seconds to compile it, and the wall-clock and processor seconds of each call.
   """
   os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={devices}"
   if stock and devices > 1:

@@ -26,8 +26,12 @@ class Library(NamedTuple):
 
   matmul: Callable[..., jax.Array]
   cholesky: Callable[..., jax.Array]
+  cho_solve: Callable[..., jax.Array]
+  cho_logdet: Callable[..., jax.Array]
   solve_triangular: Callable[..., jax.Array]
   inverse_root: Callable[..., jax.Array]  # A^(-1/4)
+  jittered: Callable[..., jax.Array]  # the factor with the least jitter
+  solve_logdet: Callable[..., tuple[jax.Array, jax.Array]]  # A⁻¹ b and log det A
 
 
 def _stock_inverse_root(a):
@@ -35,11 +39,51 @@ def _stock_inverse_root(a):
   return jnp.matmul(v * jnp.maximum(w, 1e-30)[..., None, :] ** -0.25, v.mT)
 
 
+def _stock_logdet(c_and_lower):
+  diagonal = jnp.diagonal(c_and_lower[0], axis1=-2, axis2=-1)
+  return 2 * jnp.sum(jnp.log(diagonal), axis=-1)
+
+
+def _stock_jittered(a):
+  """Factors the whole batch again, with ten times the jitter for those that failed, until none
+  fails."""
+  scale = jnp.mean(jnp.diagonal(a, axis1=-2, axis2=-1), axis=-1)
+  eye = jnp.eye(a.shape[-1], dtype=a.dtype)
+  least = 1e-12 if a.dtype == jnp.float64 else 1e-6
+  failed = lambda l: jnp.isnan(l[..., 0, 0])
+
+  def again(state):
+    i, jitter, _ = state
+    l = jnp.linalg.cholesky(a + jitter[..., None, None] * eye)
+    return i + 1, jnp.where(failed(l), jnp.maximum(10 * jitter, least * scale), jitter), l
+
+  start = again((0, jnp.zeros_like(scale), a))
+  return jax.lax.while_loop(lambda s: (s[0] < 10) & failed(s[2]).any(), again, start)[2]
+
+
+def _solve_logdet_of(cholesky, cho_solve, cho_logdet):
+  """The solution and the logarithm by separate functions."""
+
+  def solve_logdet(a, b):
+    factor = (cholesky(a), True)
+    return cho_solve(factor, b), cho_logdet(factor)
+
+  return solve_logdet
+
+
+def _our_solve_logdet(a, b):
+  x, _, logdet, _ = linalg.solve_logdet(a, b, assume_a="pos")
+  return x, logdet
+
+
 OURS = Library(
-    linalg.matmul, linalg.cholesky, linalg.solve_triangular,
-    functools.partial(linalg.inverse_pth_root, p=4))
+    linalg.matmul, linalg.cholesky, linalg.cho_solve, linalg.cho_logdet, linalg.solve_triangular,
+    functools.partial(linalg.inverse_pth_root, p=4), lambda a: linalg.cholesky_jittered(a).factor,
+    _our_solve_logdet)
+_STOCK_FACTOR = jnp.linalg.cholesky, jax.scipy.linalg.cho_solve, _stock_logdet
 STOCK = Library(
-    jnp.matmul, jnp.linalg.cholesky, jax.scipy.linalg.solve_triangular, _stock_inverse_root)
+    jnp.matmul, *_STOCK_FACTOR, jax.scipy.linalg.solve_triangular, _stock_inverse_root,
+    _stock_jittered, _solve_logdet_of(*_STOCK_FACTOR))
 
 
 class Program(NamedTuple):
@@ -118,10 +162,46 @@ def shampoo_step(la: Library, operands: dict[str, jax.Array]) -> jax.Array:
   return la.matmul(la.matmul(la.inverse_root(left), g), la.inverse_root(right))
 
 
+def _density_operands(n, rng, batch):
+  g = rng.normal(size=(batch, n, n))
+  return {"k": g @ g.swapaxes(-1, -2) / n + np.eye(n), "y": rng.normal(size=(batch, n, 1))}
+
+
+def log_density(la: Library, operands: dict[str, jax.Array]) -> jax.Array:
+  """The logarithms of the densities N(y; 0, K) but for a constant, summed."""
+  x, logdet = la.solve_logdet(operands["k"], operands["y"])
+  return -0.5 * (jnp.sum(operands["y"] * x) + jnp.sum(logdet))
+
+
+def log_density_apart(la: Library, operands: dict[str, jax.Array]) -> jax.Array:
+  """`log_density` by `cholesky`, `cho_solve` and `cho_logdet` of both libraries."""
+  apart = _solve_logdet_of(la.cholesky, la.cho_solve, la.cho_logdet)
+  return log_density(la._replace(solve_logdet=apart), operands)
+
+
+def _jittered_operands(failures, rng, batch):
+  """Matrices of which so many in the batch are indefinite by rounding."""
+  g = rng.normal(size=(batch, POINTS, POINTS))
+  a = g @ g.swapaxes(-1, -2) / POINTS + np.eye(POINTS)
+  a[:failures] = 1 - 1e-11 * np.eye(POINTS)
+  return {"a": a}
+
+
+def jittered(la: Library, operands: dict[str, jax.Array]) -> jax.Array:
+  """Factors of covariance matrices, with the least jitter that each needs."""
+  return la.jittered(operands["a"])
+
+
 PROGRAMS = {
     "kalman": Program(kalman_filter, _kalman_operands),
     "gaussian_process": Program(gaussian_process, _process_operands),
-    "shampoo": Program(shampoo_step, _shampoo_operands, differentiable=False)}
+    "shampoo": Program(shampoo_step, _shampoo_operands, differentiable=False),
+    **{f"jittered_{failures}": Program(
+        jittered, functools.partial(_jittered_operands, failures), differentiable=False)
+       for failures in (0, 1, 40)},
+    **{f"{name}_{n}": Program(value, functools.partial(_density_operands, n))
+       for name, value in (("density", log_density), ("density_apart", log_density_apart))
+       for n in (4, 8, 16, 32)}}
 
 
 def compare(program: Program, batch: int, dtype: Any, gradient: bool, rounds: int, seconds: float):

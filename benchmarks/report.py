@@ -1,6 +1,6 @@
 """Shows the results of benchmarks/run.py as tables, Markdown, or plots beside the JSON.
 
-For several runs, it shows how speed changed from one to the next.
+If there are several runs, it shows how speed changed from one to the next.
 """
 
 import argparse

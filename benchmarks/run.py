@@ -317,7 +317,7 @@ def available_cores() -> int:
 def measure_ceilings(dtypes: list[str]) -> dict[str, float]:
   """Measures the bounds of any kernel on this machine.
 
-  They are the operations per second of a large matrix product, for each dtype, and the bandwidth of
+  They are the operations per second of a large matrix product in each dtype, and the bandwidth of
   copies on all cores or on the GPU. The latter counts bytes read and written.
   """
   ceilings = {}

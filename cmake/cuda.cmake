@@ -83,26 +83,10 @@ if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
   set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
 endif()
 set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
-add_library(
-  linalg_cuda_kernels STATIC
-  kernels/cuda/solve.cu  # first, because it takes longest to compile
-  kernels/cuda/banded.cu
-  kernels/cuda/cholesky.cu
-  kernels/cuda/det.cu
-  kernels/cuda/eig.cu
-  kernels/cuda/eigh.cu
-  kernels/cuda/eigh_tridiagonal.cu
-  kernels/cuda/hessenberg.cu
-  kernels/cuda/lu.cu
-  kernels/cuda/matmul.cu
-  kernels/cuda/qr.cu
-  kernels/cuda/schur.cu
-  kernels/cuda/svd.cu
-  kernels/cuda/triangular_solve.cu
-  kernels/cuda/tridiagonal_solve.cu)
-nanobind_add_module(
-  _cuda NB_STATIC STABLE_ABI NOMINSIZE
-  kernels/cuda/module.cc kernels/cuda/captured.cc kernels/cuda/handles.cc kernels/cuda/vendor.cc)
+find_sources(kernel_sources "kernels/cuda/*.cu" kernels/cuda/solve.cu)
+find_sources(module_sources "kernels/cuda/*.cc")
+add_library(linalg_cuda_kernels STATIC ${kernel_sources})
+nanobind_add_module(_cuda NB_STATIC STABLE_ABI NOMINSIZE ${module_sources})
 foreach(target linalg_cuda_kernels _cuda)
   target_include_directories(${target} PRIVATE "${CMAKE_SOURCE_DIR}")
   target_include_directories(

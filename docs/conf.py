@@ -35,8 +35,8 @@ maximum_signature_line_length = 88
 python_use_unqualified_type_names = True
 toc_object_entries_show_parents = "hide"
 
-# A reference that leads nowhere is an error, but for type variables and what other
-# projects document: their inventories are on the network, which a build must not need.
+# A reference that leads nowhere is an error. Exceptions are type variables and other projects'
+# names, because their inventories are on the network, which a build must not need.
 nitpicky = True
 nitpick_ignore_regex = [
     (r"py:.*", r"(jax|numpy|collections|typing)\..*"),

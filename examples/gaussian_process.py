@@ -2,9 +2,9 @@
 
   python examples/gaussian_process.py
 
-A batch of hyperparameters is sharded over the devices. The log marginal likelihood of each takes
-the Cholesky factor of its own covariance matrix, and climbs its gradient for a few steps; the
-devices never exchange anything. Data and check are scikit-learn's.
+A batch of hyperparameters is sharded over the devices. Each has its own covariance matrix and
+Cholesky factor, and follows the gradient of its log marginal likelihood for a few steps. The
+devices do not communicate. Data and check are scikit-learn's.
 """
 
 import os

@@ -85,7 +85,7 @@ def main() -> None:
 
 
 def check(theta, points, y, value, gradient) -> None:
-  """By NumPy on the host, and by a difference."""
+  """The check is by NumPy on the host, and by a difference."""
 
   def expected(theta):
     variance, length = np.exp(theta)

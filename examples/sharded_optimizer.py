@@ -58,7 +58,7 @@ def stock_muon(gradients):
 
 
 def polar(gradients):
-  """The direction of each gradient, all its singular values 1."""
+  """The direction of each gradient: its polar factor, whose singular values are all 1."""
   orthogonal = dist.batched(lambda a: linalg.polar(a)[0], axes="x")
   return {
       "embedding": dist.polar(gradients["embedding"], method="gram", axes="x")[0],

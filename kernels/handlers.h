@@ -14,79 +14,139 @@ namespace linalg {
 
 enum Backends { kCpu = 1, kCuda = 2, kBoth = kCpu | kCuda };
 
-// The target, the backends that have it, its numbers of operands and results, and its attributes,
-// which are of type bool.
+// The backends of a target that a GPU has no use for. Programs for CUDA call what `on_gpu` says:
+// docs/cuda.md has these texts.
+consteval Backends CpuOnly([[maybe_unused]] std::string_view on_gpu) { return kCpu; }
+
+// The target; the backends that have it; its operands and results; and its attributes, which are
+// of type bool.
+//
+// An operand or result is a dtype (T, its Real, its Complex or Int32) and the sizes of one matrix.
+// Sizes in lower case are free. Sizes in upper case follow from them:
+//   X: min(m, n). Q: X or m. V: the rows of vh if Q is the columns of u.
+//   H: m - 1, at least 0. J: n - 1. P: at least k. W: k + 1.
+//   S, U: the sides of the operand that a matrix of n rows stands beside.
+// "!" marks an operand without a batch.
 // clang-format off
-#define LINALG_FOR_EACH_TARGET(visit)                                              \
-  visit(linalg_banded_solve, kBoth, 3, 2)                                          \
-  visit(linalg_block_tridiagonal_cholesky, kCpu, 2, 4)                             \
-  visit(linalg_block_tridiagonal_factor_solve, kCpu, 3, 1, "forward", "back")      \
-  visit(linalg_block_tridiagonal_inverse_blocks, kCpu, 2, 2)                       \
-  visit(linalg_block_tridiagonal_solve, kCpu, 4, 2)                                \
-  visit(linalg_block_tridiagonal_solve_logdet, kCpu, 3, 3)                         \
-  visit(linalg_cholesky, kBoth, 1, 2, "lower", "symmetrize")                       \
-  visit(linalg_cholesky_banded, kBoth, 1, 2, "lower")                              \
-  visit(linalg_cholesky_banded_solve, kBoth, 2, 1, "lower")                        \
-  visit(linalg_cholesky_full_jvp, kCpu, 2, 1)                                      \
-  visit(linalg_cholesky_full_vjp, kCpu, 2, 1)                                      \
-  visit(linalg_cholesky_jittered, kCpu, 2, 3, "lower", "symmetrize")               \
-  visit(linalg_cholesky_jvp, kBoth, 2, 1, "lower", "symmetrize")                   \
-  visit(linalg_cholesky_solve, kBoth, 2, 1, "lower")                               \
-  visit(linalg_cholesky_update, kCpu, 2, 2, "downdate")                            \
-  visit(linalg_cholesky_vjp, kBoth, 2, 1, "lower", "symmetrize")                   \
-  visit(linalg_det, kBoth, 1, 1)                                                   \
-  visit(linalg_det_cofactors, kBoth, 1, 2)                                         \
-  visit(linalg_eig, kBoth, 1, 3)                                                   \
-  visit(linalg_eig_left, kBoth, 1, 4)                                              \
-  visit(linalg_eigh, kBoth, 1, 3, "lower", "symmetrize")                           \
-  visit(linalg_eigh_jvp, kBoth, 3, 2, "lower", "symmetrize")                       \
-  visit(linalg_eigh_tridiagonal, kBoth, 2, 3)                                      \
-  visit(linalg_eigh_vjp, kBoth, 4, 1, "lower", "symmetrize")                       \
-  visit(linalg_eigvals, kBoth, 1, 2)                                               \
-  visit(linalg_eigvalsh, kBoth, 1, 2, "lower", "symmetrize")                       \
-  visit(linalg_eigvalsh_tridiagonal, kBoth, 2, 2)                                  \
-  visit(linalg_hessenberg, kBoth, 1, 2)                                            \
-  visit(linalg_hessenberg_h, kBoth, 1, 1)                                          \
-  visit(linalg_householder_product, kBoth, 2, 1)                                   \
-  visit(linalg_householder_qr, kBoth, 1, 2)                                        \
-  visit(linalg_inv, kBoth, 1, 2)                                                   \
-  visit(linalg_inverse_permutation, kCpu, 2, 2)                                    \
-  visit(linalg_lu, kBoth, 1, 4)                                                    \
-  visit(linalg_lu_pivots_to_permutation, kBoth, 1, 1)                              \
-  visit(linalg_lu_solve, kBoth, 3, 1, "transpose", "conjugate")                    \
-  visit(linalg_matmul, kBoth, 2, 1, "conjugate_a", "conjugate_b")                  \
-  visit(linalg_matmul_transpose_a, kBoth, 2, 1, "conjugate_a", "conjugate_b")      \
-  visit(linalg_matmul_transpose_b, kBoth, 2, 1, "conjugate_a", "conjugate_b")      \
-  visit(linalg_ormqr, kCpu, 3, 1, "left", "transpose")                             \
-  visit(linalg_parlett, kCpu, 4, 1)                                                \
-  visit(linalg_qr, kBoth, 1, 2)                                                    \
-  visit(linalg_qr_jvp, kBoth, 3, 2)                                                \
-  visit(linalg_qr_pivoted, kBoth, 1, 3)                                            \
-  visit(linalg_qr_r, kBoth, 1, 1)                                                  \
-  visit(linalg_qr_vjp, kBoth, 4, 1)                                                \
-  visit(linalg_schur, kBoth, 1, 3)                                                 \
-  visit(linalg_slogdet, kBoth, 1, 2)                                               \
-  visit(linalg_slogdet_inv_transposed, kBoth, 1, 3)                                \
-  visit(linalg_solve, kBoth, 2, 2)                                                 \
-  visit(linalg_solve_lu, kBoth, 2, 4)                                              \
-  visit(linalg_svd, kBoth, 1, 4)                                                   \
-  visit(linalg_svd_jvp, kBoth, 4, 3)                                               \
-  visit(linalg_svd_vjp, kBoth, 6, 1)                                               \
-  visit(linalg_svdvals, kBoth, 1, 2)                                               \
-  visit(linalg_triangular_solve, kBoth, 2, 1, "left_side", "lower", "transpose_a", \
-        "conjugate_a", "unit_diagonal")                                            \
-  visit(linalg_tridiagonal_solve, kBoth, 4, 2, "perturb_singular")
+#define LINALG_FOR_EACH_TARGET(visit)                                                           \
+  visit(linalg_banded_solve, kBoth, "TWn Tmn Tnm > Tnm I")                                      \
+  visit(linalg_block_tridiagonal_cholesky, CpuOnly("a scan over the blocks"),                   \
+        "Tmnn THnn > Tmnn THnn R I")                                                            \
+  visit(linalg_block_tridiagonal_factor_solve, CpuOnly("a scan over the blocks"),               \
+        "Tmnn THnn Tmnk > Tmnk", "forward", "back")                                             \
+  visit(linalg_block_tridiagonal_inverse_blocks, CpuOnly("a scan over the blocks"),             \
+        "Tmnn THnn > Tmnn THnn")                                                                \
+  visit(linalg_block_tridiagonal_solve, CpuOnly("a scan over the blocks"),                      \
+        "THnn Tmnn THnn Tmnk > Tmnk I")                                                         \
+  visit(linalg_block_tridiagonal_solve_logdet, CpuOnly("a scan over the blocks"),               \
+        "Tmnn THnn Tmnk > Tmnk R I")                                                            \
+  visit(linalg_cholesky, kBoth, "Tnn > Tnn I", "lower", "symmetrize")                           \
+  visit(linalg_cholesky_banded, kBoth, "TWn > TWn I", "lower")                                  \
+  visit(linalg_cholesky_banded_solve, kBoth, "TWn Tnm > Tnm", "lower")                          \
+  visit(linalg_cholesky_full_jvp, CpuOnly("JAX's rule before 0.11.2"), "Tnn Tnn > Tnn")         \
+  visit(linalg_cholesky_full_vjp, CpuOnly("JAX's rule before 0.11.2"), "Tnn Tnn > Tnn")         \
+  visit(linalg_cholesky_jittered, kBoth, "Tnn Rk! > Tnn R I", "lower", "symmetrize")            \
+  visit(linalg_cholesky_jvp, kBoth, "Tnn Tnn > Tnn", "lower", "symmetrize")                     \
+  visit(linalg_cholesky_solve, kBoth, "Tnn Tnk > Tnk", "lower")                                 \
+  visit(linalg_cholesky_update, CpuOnly("one triangular solve and sums"), "Tnn Tn > Tnn I",     \
+        "downdate")                                                                             \
+  visit(linalg_cholesky_vjp, kBoth, "Tnn Tnn > Tnn", "lower", "symmetrize")                     \
+  visit(linalg_det, kBoth, "Tnn > T")                                                           \
+  visit(linalg_det_cofactors, kBoth, "Tnn > T Tnn")                                             \
+  visit(linalg_eig, kBoth, "Tnn > Cn Cnn I")                                                    \
+  visit(linalg_eig_left, kBoth, "Tnn > Cn Cnn Cnn I")                                           \
+  visit(linalg_eigh, kBoth, "Tnn > Rn Tnn I", "lower", "symmetrize")                            \
+  visit(linalg_eigh_jvp, kBoth, "Rn Tnn Tnn > Rn Tnn", "lower", "symmetrize")                   \
+  visit(linalg_eigh_tridiagonal, kBoth, "Rn RJ > Rn Rnn I")                                     \
+  visit(linalg_eigh_vjp, kBoth, "Rn Tnn Rn Tnn > Tnn", "lower", "symmetrize")                   \
+  visit(linalg_eigvals, kBoth, "Tnn > Cn I")                                                    \
+  visit(linalg_eigvalsh, kBoth, "Tnn > Rn I", "lower", "symmetrize")                            \
+  visit(linalg_eigvalsh_tridiagonal, kBoth, "Rn RJ > Rn I")                                     \
+  visit(linalg_hessenberg, kBoth, "Tnn > Tnn Tnn")                                              \
+  visit(linalg_hessenberg_h, kBoth, "Tnn > Tnn")                                                \
+  visit(linalg_householder_product, kBoth, "Tmn TX > Tmn")                                      \
+  visit(linalg_householder_qr, kBoth, "Tmn > Tmn TX")                                           \
+  visit(linalg_inv, kBoth, "Tnn > Tnn I")                                                       \
+  visit(linalg_inverse_permutation, CpuOnly("XLA's sort"), "In In > In In")                     \
+  visit(linalg_kalman_filter, CpuOnly("scans over the steps"),                                  \
+        "Rkm Rknn Rknn Rkmn Rkmm Rn Rnn Rkn Rkm Rkm > Rkn Rknn R I")                            \
+  visit(linalg_kalman_filter_jvp, CpuOnly("scans over the steps"),                              \
+        "Rkm Rknn Rknn Rkmn Rkmm Rn Rnn Rkn Rkm Rkm Rkn Rknn "                                  \
+        "Rkm Rknn Rknn Rkmn Rkmm Rn Rnn Rkn Rkm > Rkn Rknn R")                                  \
+  visit(linalg_kalman_filter_vjp, CpuOnly("scans over the steps"),                              \
+        "Rkm Rknn Rknn Rkmn Rkmm Rn Rnn Rkn Rkm Rkm Rkn Rknn "                                  \
+        "Rkn Rknn R > Rkm Rknn Rknn Rkmn Rkmm Rn Rnn Rkn Rkm")                                  \
+  visit(linalg_kalman_smoother, CpuOnly("scans over the steps"),                                \
+        "Rkm Rknn Rknn Rkmn Rkmm Rn Rnn Rkn Rkm Rkm Rkn Rknn > Rkn Rknn")                       \
+  visit(linalg_kalman_smoother_jvp, CpuOnly("scans over the steps"),                            \
+        "Rknn Rknn Rkn Rkn Rknn Rkn Rknn Rknn Rknn Rkn Rkn Rknn > Rkn Rknn")                    \
+  visit(linalg_kalman_smoother_vjp, CpuOnly("scans over the steps"),                            \
+        "Rknn Rknn Rkn Rkn Rknn Rkn Rknn Rkn Rknn > Rknn Rknn Rkn Rkn Rknn")                    \
+  visit(linalg_lu, kBoth, "Tmn > Tmn IX Im I")                                                  \
+  visit(linalg_lu_pivots_to_permutation, kBoth, "Ik > IP")                                      \
+  visit(linalg_lu_solve, kBoth, "Tnn In Tnk > Tnk", "transpose", "conjugate")                   \
+  visit(linalg_matmul, kBoth, "Tmk Tkn > Tmn", "conjugate_a", "conjugate_b")                    \
+  visit(linalg_matmul_transpose_a, kBoth, "Tkm Tkn > Tmn", "conjugate_a", "conjugate_b")        \
+  visit(linalg_matmul_transpose_b, kBoth, "Tmk Tnk > Tmn", "conjugate_a", "conjugate_b")        \
+  visit(linalg_ormqr, CpuOnly("products and one triangular solve"), "Tnm TX TSU > TSU", "left", \
+        "transpose")                                                                            \
+  visit(linalg_parlett, CpuOnly("products and triangular solves"), "Tnn Tmn Tmn R > Tnn")       \
+  visit(linalg_positive_solve_logdet,                                                           \
+        CpuOnly("a Cholesky factorisation, a solve and a sum of logarithms"),                   \
+        "Tnn Tnk > Tnk R I")                                                                    \
+  visit(linalg_positive_solve_logdet_factor,                                                    \
+        CpuOnly("a Cholesky factorisation, a solve and a sum of logarithms"),                   \
+        "Tnn Tnk > Tnk R Tnn I")                                                                \
+  visit(linalg_positive_solve_logdet_jvp, CpuOnly("solves and products"),                       \
+        "Tnn Tnk Tnn Tnk > Tnk R")                                                              \
+  visit(linalg_positive_solve_logdet_vjp, CpuOnly("solves and products"),                       \
+        "Tnn Tnk Tnk R > Tnn Tnk")                                                              \
+  visit(linalg_qr, kBoth, "Tmn > TmQ TQn")                                                      \
+  visit(linalg_qr_jvp, kBoth, "Tmn Tnn Tmn > Tmn Tnn")                                          \
+  visit(linalg_qr_pivoted, kBoth, "Tmn > TmQ TQn In")                                           \
+  visit(linalg_qr_r, kBoth, "Tmn > TXn")                                                        \
+  visit(linalg_qr_vjp, kBoth, "Tmn Tnn Tmn Tnn > Tmn")                                          \
+  visit(linalg_schur, kBoth, "Tnn > Tnn Tnn I")                                                 \
+  visit(linalg_slogdet, kBoth, "Tnn > T R")                                                     \
+  visit(linalg_slogdet_inv_transposed, kBoth, "Tnn > T R Tnn")                                  \
+  visit(linalg_solve, kBoth, "Tnn Tnk > Tnk I")                                                 \
+  visit(linalg_solve_lu, kBoth, "Tnn Tnk > Tnk Tnn In I")                                       \
+  visit(linalg_solve_slogdet,                                                                   \
+        CpuOnly("an LU factorisation, solves, and the product of the pivots"),                  \
+        "Tnn Tnk > Tnk T R I")                                                                  \
+  visit(linalg_solve_slogdet_inv_transposed,                                                    \
+        CpuOnly("an LU factorisation, solves, and the product of the pivots"),                  \
+        "Tnn Tnk > Tnk T R Tnn I")                                                              \
+  visit(linalg_svd, kBoth, "Tmn > TmQ RX TVn I")                                                \
+  visit(linalg_svd_jvp, kBoth, "Tnn Rn Tnn Tnn > Tnn Rn Tnn")                                   \
+  visit(linalg_svd_vjp, kBoth, "Tnn Rn Tnn Tnn Rn Tnn > Tnn")                                   \
+  visit(linalg_svdvals, kBoth, "Tmn > RX I")                                                    \
+  visit(linalg_triangular_sqrt, CpuOnly("a triangular solve for each column"), "Tnn Tn > Tnn")  \
+  visit(linalg_triangular_solve, kBoth, "Tnn TSU > TSU", "left_side", "lower", "transpose_a",   \
+        "conjugate_a", "unit_diagonal")                                                         \
+  visit(linalg_tridiagonal_solve, kBoth, "Tn Tn Tn Tnk > Tnk I", "perturb_singular")
 // clang-format on
 
 struct Target {
   std::string_view name;
   Backends backends;
-  int operands, results;
+  std::string_view signature;
   std::array<const char*, 5> attributes;  // null beyond its last one
+
+  constexpr int operands() const { return Count(signature.substr(0, signature.find('>'))); }
+  constexpr int results() const { return Count(signature.substr(signature.find('>'))); }
+
+ private:
+  // Each operand has a space behind it, and each result has one before it.
+  static constexpr int Count(std::string_view side) {
+    int count = 0;
+    for (const char letter : side) count += letter == ' ';
+    return count;
+  }
 };
 
-#define LINALG_DESCRIBE_TARGET(name, backends, operands, results, ...) \
-  {#name, backends, operands, results, {__VA_ARGS__}},
+#define LINALG_DESCRIBE_TARGET(name, backends, signature, ...) \
+  {#name, backends, signature, {__VA_ARGS__}},
 inline constexpr Target kTargets[] = {LINALG_FOR_EACH_TARGET(LINALG_DESCRIBE_TARGET)};
 #undef LINALG_DESCRIBE_TARGET
 
@@ -117,7 +177,8 @@ auto WithAttributes(Binding&& binding) {
 
 template <size_t kTarget, class... Contexts>
 auto Bind() {
-  constexpr int kOperands = kTargets[kTarget].operands, kResults = kTargets[kTarget].results;
+  constexpr int kOperands = kTargets[kTarget].operands();
+  constexpr int kResults = kTargets[kTarget].results();
   if constexpr (CountAttributes(kTargets[kTarget]) > 0) {
     return WithAttributes<kTarget, 0>(Signature<kOperands, kResults, Contexts...>());
   } else {

@@ -12,9 +12,9 @@
 
 namespace linalg {
 
-// Keeps large pieces of memory. malloc would give them back to the operating system, and the next
-// call would spend time on page faults (benchmarks/crossovers/cpu_kept_memory.json). malloc itself
-// keeps smaller pieces.
+// Keeps large pieces of memory. Otherwise malloc would give them back to the operating system, and
+// the next call would spend time on page faults (benchmarks/crossovers/cpu_kept_memory.json).
+// Smaller pieces are kept by malloc itself.
 class KeptMemory {
  public:
   static constexpr int64_t kLeastBytes = 4 << 20;

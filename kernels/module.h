@@ -35,12 +35,12 @@ void AddTargets(nanobind::module_& m) {
             if (attribute != nullptr) attributes[attribute] = nb::borrow(&PyBool_Type);
           }
           signatures[nb::str(target.name.data(), target.name.size())] =
-              nb::make_tuple(target.operands, target.results, attributes);
+              nb::make_tuple(nb::str(target.signature.data(), target.signature.size()), attributes);
         }
         return signatures;
       },
-      nb::sig("def signatures() -> dict[str, tuple[int, int, dict[str, type]]]"),
-      "How many operands and results each target has, and the types of its attributes.");
+      nb::sig("def signatures() -> dict[str, tuple[str, dict[str, type]]]"),
+      "The operands and results of each target, and the types of its attributes.");
   m.def(
       "ffi_version", [] { return nb::make_tuple(XLA_FFI_API_MAJOR, XLA_FFI_API_MINOR); },
       nb::sig("def ffi_version() -> tuple[int, int]"),

@@ -25,6 +25,7 @@ from linalg._factorizations.matmul import congruence, matmul
 from linalg._factorizations.qr import QRResult, qr
 from linalg._factorizations.schur import rsf2csf, schur, schur_ex
 from linalg._factorizations.solve import inv, inv_ex, solve, solve_ex
+from linalg._factorizations.solve_logdet import SolveLogdetResult, solve_logdet
 from linalg._factorizations.svd import SVDResult, svd, svd_ex, svdvals, svdvals_ex
 from linalg._factorizations.triangular import solve_triangular, triangular_solve
 from linalg._factorizations.tridiagonal import tridiagonal_solve, tridiagonal_solve_ex
@@ -62,6 +63,7 @@ __all__ = [
     "QRResult",
     "SVDResult",
     "SlogdetResult",
+    "SolveLogdetResult",
     "accelerate",
     "accelerated",
     "block_diag",
@@ -125,6 +127,7 @@ __all__ = [
     "slogdet",
     "solve",
     "solve_ex",
+    "solve_logdet",
     "solve_triangular",
     "sqrtm",
     "svd",

@@ -155,8 +155,8 @@ def operation(
 
   Returns:
     A function of as many arrays as the signature has operands, whose batch shapes may broadcast. It
-    returns one array, or a tuple of several. An operand that is sharded over a matrix dimension of
-    an Explicit mesh is a `jax.sharding` type error.
+    returns one array, or a tuple of several. It raises ShardingTypeError for an operand that is
+    sharded over a matrix dimension of an Explicit mesh.
 
   Example:
     >>> import jax.numpy as jnp, linalg.ffi

@@ -3,6 +3,7 @@
 `-m gpu` gives a GPU to the tests that need one, and `--device gpu` gives one to all.
 """
 
+import gc
 import os
 import pathlib
 
@@ -143,13 +144,21 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
   items[:] = [item for item in items if not _makes_no_difference(item)]
   for item in items:
-    if _is_slow(item):
+    if _is_slow(item) or selection.is_extended_value(item):
       item.add_marker("extended")
+  for item in selection.left_by_turns(x for x in items if not x.get_closest_marker("extended")):
+    item.add_marker("extended")
   config.stash[_EXTENDED] = {item.path for item in items if item.get_closest_marker("extended")}
   left_out = {item for item in items if _is_left_out(config, item)}
   config.hook.pytest_deselected(items=list(left_out))
   items[:] = [item for item in items if item not in left_out]
   _expect_deviations(items)
+
+
+def pytest_collection_finish() -> None:
+  """The garbage collector, and JAX's search for leaks, need not visit thousands of items again."""
+  gc.collect()
+  gc.freeze()
 
 
 def _expect_deviations(items: list[pytest.Item]) -> None:

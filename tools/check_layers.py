@@ -69,7 +69,7 @@ RULES = [
     # 10. Algorithms do not depend on FFI, threads or a backend.
     Rule(("kernels/arithmetic/*", "kernels/small/*", "kernels/team/*", "kernels/blocked/*"),
          (*FFI, *BACKENDS, *THREADS)),
-    # 11. Tiers: arithmetic below small, team and blocked; small below blocked.
+    # 11. `arithmetic` is below `small`, `team` and `blocked`, and `small` is below `blocked`.
     Rule(("kernels/arithmetic/*",), ("kernels/small/", "kernels/team/", "kernels/blocked/")),
     Rule(("kernels/small/*",), ("kernels/team/", "kernels/blocked/")),
     Rule(("kernels/team/*",), ("kernels/small/", "kernels/blocked/")),

@@ -23,10 +23,15 @@ import math
 import pathlib
 import re
 import shutil
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 ROOT = pathlib.Path(__file__).parents[1]
+sys.path.append(str(ROOT / "benchmarks"))
+
+import crossover  # noqa: E402
+
 CUDA, PYTHON = "kernels/cuda/tuning.h", "linalg/_core/tuning.py"
 CROSSOVERS = {CUDA: "cuda_tuned.json", PYTHON: "limits_tuned.json"}
 BYTES = {"f32": 4, "f64": 8}
@@ -48,7 +53,7 @@ class CutOff(NamedTuple):
   dtypes: tuple[str, ...]
   least: int
   most: int
-  # By operation, the quantity that is compared with the constant, from n and a number's bytes.
+  # Operation -> the quantity that is compared with the constant, from n and a number's bytes.
   ops: dict[str, Key]
   # The values that have kernels, if not all.
   values: tuple[int, ...] = ()
@@ -116,9 +121,9 @@ def of_side(n: int) -> str:
   return f"Limit({n}, nbytes={square(n, BYTES['f64'])})"
 
 
-# The grids of an operation's cut-offs must not overlap: the path above one, in the build with the
-# least values, is the path below the next. The arrays of one thread are counted as kernels/small
-# allocates them.
+# The grids of an operation's cut-offs must not overlap. In the build with the least values, the
+# path above one cut-off is the path below the next. The arrays of one thread are counted as
+# kernels/small allocates them.
 THREAD_LU: dict[str, Key] = {"lu": square, "inv": two_squares}
 CUT_OFFS = [
     of_dtype("kThreadBytes", "f32", 256, 1024, THREAD_LU),
@@ -211,10 +216,11 @@ def times_of(files: Sequence[pathlib.Path]) -> Measured:
   batch = max((cell["batch"] for cell in cells), default=0)
   times = {(cell["op"], cell["n"], cell["dtype"]): cell["seconds"]["ours"]
            for cell in cells if cell["batch"] == batch}
-  machine, commands = read[-1]["machine"], [run.get("command", "not recorded") for run in read]
-  return Measured(times, {
-      "machine": machine.get("device") or machine["cpu"], "date": read[-1]["date"][:10],
-      "command": "; ".join(commands), "batch": batch})
+  machine, commands = read[-1]["machine"], [run["command"] for run in read if "command" in run]
+  row = {"machine": machine.get("device") or machine["cpu"], "date": read[-1]["date"][:10]}
+  if commands:
+    row["command"] = "; ".join(commands)
+  return Measured(times, {**row, "batch": batch})
 
 
 def kept(folder: pathlib.Path) -> dict[str, pathlib.Path]:
@@ -271,7 +277,7 @@ def keep_times(before: Measured, after: Measured) -> None:
   an earlier decision."""
   for file, name in CROSSOVERS.items():
     constants: list[str] = []
-    rows: list[str] = []
+    rows: list[dict[str, Any]] = []
     for cut_off in CUT_OFFS:
       keys = [(op, n, dtype) for op in cut_off.ops for dtype in cut_off.dtypes
               for n in cut_off.sizes(op, dtype)
@@ -281,16 +287,14 @@ def keep_times(before: Measured, after: Measured) -> None:
       constants += [cut_off.constant] * (cut_off.constant not in constants)
       for key in keys:
         seconds = [before.times[key], after.times[key]]
-        rows.append(json.dumps(before.row | {
+        rows.append(before.row | {
             "operation": key[0], "n": key[1], "dtype": DTYPES[key[2]],
             "compares": [f"below {cut_off.constant}", f"above {cut_off.constant}"],
-            "ratio": round(seconds[0] / seconds[1], 3), "seconds": seconds}))
+            "ratio": round(seconds[0] / seconds[1], 3), "seconds": seconds})
     if rows:
       path = ROOT / "benchmarks" / "crossovers" / name
       path.parent.mkdir(parents=True, exist_ok=True)
-      lines = ",\n".join(f"    {row}" for row in rows)
-      path.write_text(f'{{\n  "constants": {json.dumps(constants)},\n'
-                      f'  "source": "{file}",\n  "rows": [\n{lines}\n  ]\n}}\n')
+      crossover.write(path, {"constants": constants, "source": file, "rows": rows})
 
 
 def main() -> None:

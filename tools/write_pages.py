@@ -1,4 +1,4 @@
-"""Writes the generated parts of the documentation from `linalg/_catalogue`.
+"""Writes the generated parts of the documentation from `linalg/_catalogue` and `kernels`.
 
   python tools/write_pages.py          writes them
   python tools/write_pages.py --check  tells which are out of date
@@ -31,7 +31,7 @@ def _code(names: Iterable[str]) -> str:
 
 
 def _table(header: str, rows: Iterable[Iterable[str]]) -> str:
-  """A Markdown table; a header without a name for a column has none."""
+  """A Markdown table. A header without a name for a column gives that column no name."""
   lines = [header, "|---" * (header.count("|") - 1) + "|"]
   lines += ["| " + " | ".join(cells).replace("|  |", "| |") + " |" for cells in rows]
   return "\n".join(line.replace("|  |", "| |").replace("  |", " |") for line in lines) + "\n"
@@ -48,9 +48,9 @@ def _with_info(function: Function) -> tuple[str, ...]:
   return (function.name,) if itself else function.names[1:]
 
 
-def _grouped(functions: Iterable[Function], key: Callable[[Function], Any]):
+def _grouped(functions: Iterable[Any], key: Callable[[Any], Any]):
   """Key -> its functions, in the order of the first of each."""
-  groups: dict[Any, list[Function]] = {}
+  groups: dict[Any, list[Any]] = {}
   for function in functions:
     groups.setdefault(key(function), []).append(function)
   return groups
@@ -84,8 +84,10 @@ def by_kind() -> str:
   def title(page):
     return (ROOT / "docs" / "reference" / f"{page}.rst").read_text().partition("\n")[0]
 
-  return _table("| Kind | Functions |", (
-      (title(page), _code(x.name for x in functions)) for page, functions in pages.items()))
+  rows = [(title(page), _code(x.name for x in functions)) for page, functions in pages.items()]
+  beyond = [x.name for x in CATALOGUE if x.module == "linalg.scipy" and x.behaviours]
+  rows.append(("Only in `linalg.scipy`", _code(beyond)))
+  return _table("| Kind | Functions |", rows)
 
 
 def _behaviours(functions: Iterable[Function], last: Callable[[Function], bool]) -> str:
@@ -163,9 +165,61 @@ def missing() -> str:
   return f"`f` stands for the name in the first column.\n\n{table}"
 
 
+def cpu_only() -> str:
+  """The targets that only the CPU has, from the table of targets."""
+  table = re.sub(r"\s*\\\n\s*", " ", (ROOT / "kernels" / "handlers.h").read_text())
+  found = re.findall(r'visit\((linalg_\w+), CpuOnly\("([^"]+)"\)', table)
+  return _table("| Target | On a GPU |", (
+      (_code(name for name, _ in rows), text)
+      for text, rows in _grouped(found, lambda row: row[1]).items()))
+
+
+TIERS = ("small", "blocked", "team", "arithmetic")
+FEW = 4
+
+
+def kernels() -> str:
+  """The files of handlers, their targets, and the algorithms that they include.
+
+  A header of `cpu` or `cuda` that few files of handlers include counts as a part of each.
+  """
+  folder = ROOT / "kernels"
+  texts = {
+      path.relative_to(folder): path.read_text() for backend in ("cpu", "cuda")
+      for path in sorted((folder / backend).iterdir()) if path.suffix in (".cc", ".cu", ".h")}
+  included = {
+      path: set(map(pathlib.Path, re.findall(r'^#include "kernels/(\w+/\w+\.h)"', text, re.M)))
+      for path, text in texts.items()}
+  targets = {
+      path: re.findall(r"^LINALG_(?:CPU_)?HANDLER\w*\((linalg_\w+),", text, re.M)
+      for path, text in texts.items()}
+  sources = [path for path in texts if targets[path]]
+
+  def algorithms(path):
+    parts = {x for x in included[path] & included.keys()
+             if sum(x in included[source] for source in sources) <= FEW}
+    return included[path].union(*(included[x] for x in parts))
+
+  def links(paths):
+    compiled = {x: x.with_suffix(".cc") for x in paths if (folder / x.with_suffix(".cc")).exists()}
+    return ", ".join(f"[{x.stem}]({compiled.get(x, x)})" for x in sorted(paths))
+
+  rows = []
+  for stem in dict.fromkeys(path.stem for path in sources):
+    files = [path for path in sources if path.stem == stem]
+    found = set().union(*map(algorithms, files))
+    names = sorted({x.removeprefix("linalg_") for path in files for x in targets[path]})
+    backends = ([x for x in files if x.parts[0] == backend] for backend in ("cpu", "cuda"))
+    tiers = ([x for x in found if x.parts[0] == tier] for tier in TIERS)
+    rows.append((_code(names), *map(links, (*backends, *tiers))))
+  return _table("| Targets, `linalg_…` | `cpu` | `cuda` |" + "".join(
+      f" `{tier}` |" for tier in TIERS), rows)
+
+
 PARTS = {
     "by-kind": by_kind, "at-a-glance": at_a_glance, "composed": composed, "handlers": handlers,
-    "of-scipy": of_scipy, "signatures": signatures, "migration": migration, "missing": missing}
+    "of-scipy": of_scipy, "signatures": signatures, "migration": migration, "missing": missing,
+    "cpu-only": cpu_only, "kernels": kernels}
 
 
 # The reference
@@ -205,7 +259,9 @@ def written(path: pathlib.Path) -> str:
 def pages() -> list[pathlib.Path]:
   """All pages that may have generated parts."""
   docs = ROOT / "docs"
-  return [ROOT / "README.md", *sorted(docs.rglob("*.md")), *sorted(docs.rglob("*.rst"))]
+  return [
+      ROOT / "README.md", ROOT / "kernels" / "README.md", *sorted(docs.rglob("*.md")),
+      *sorted(docs.rglob("*.rst"))]
 
 
 def main() -> int:

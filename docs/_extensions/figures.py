@@ -10,7 +10,7 @@ from sphinx.transforms.post_transforms import SphinxPostTransform
 
 ROOT = pathlib.Path(__file__).parents[2]
 TEXT = "#fedcba"  # stands for the colour of the page's text
-# For matplotlib; colours that stand out from light and dark, and that the colour-blind tell apart.
+# Colours for matplotlib that stand out from light and dark, and that the colour-blind tell apart.
 STYLE = {
     "svg.fonttype": "none", "font.size": 9, "axes.titlesize": 9, "axes.labelsize": 9,
     "xtick.labelsize": 8, "ytick.labelsize": 8, "legend.fontsize": 8, "legend.framealpha": 0,
@@ -33,8 +33,8 @@ def as_svg(figure, salt):
 
 
 def inline(svg, described, least=0.0):
-  """The element alone, scaling with the page, but where it is to be scrolled before it is smaller
-  than `least` times its size; colours of its own for a lone file are left out."""
+  """The element alone. It scales with the page down to `least` times its size, and scrolls below.
+  The colours that a lone file needs are left out."""
   svg = re.sub(r"<style\b.*?</style>", "", svg[svg.index("<svg") :], count=1, flags=re.S)
   opening, rest = svg.split(">", 1)
   width = float(re.search(r'viewBox="[-\d.]+ [-\d.]+ ([\d.]+)', opening)[1])

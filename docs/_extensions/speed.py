@@ -40,7 +40,7 @@ def load(name):
 
 
 def source(report):
-  """Where numbers are from: machine, versions and date, and the command, in lines."""
+  """The source of the numbers, in lines: machine, versions, date and command."""
   command = re.sub(r" --output \S+", "", report.header["command"])
   lines = textwrap.wrap(command, 96, break_on_hyphens=False, break_long_words=False)
   command = " \\\n  ".join(lines)

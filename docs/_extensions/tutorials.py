@@ -2,7 +2,8 @@
 
 They are in Jupytext's percent format: cells begin with `# %%`, and those of Markdown, as comments,
 with `# %% [markdown]`. Each program runs in a process of its own if it is newer than its page;
-one that fails, fails the build. By itself, this file makes one page: `tutorials.py PROGRAM FOLDER`.
+one that fails, fails the build. Run as a program, this file makes one page: `tutorials.py PROGRAM
+FOLDER`.
 """
 
 import contextlib

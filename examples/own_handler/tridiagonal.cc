@@ -1,8 +1,8 @@
 // Tridiagonal systems A x = b by the Thomas algorithm: elimination without pivoting, O(n).
 //
-// A is given by three vectors of length n: its diagonal, and the diagonals below and above it in
-// the rows they stand in, so that lower[0] and upper[n - 1] are not read. info is 0, or the 1-based
-// index of the first pivot that is zero; the solution of that system is then NaN.
+// A is given by three vectors of length n: its diagonal, and the diagonals below and above it.
+// Element i of each is in row i of A, so lower[0] and upper[n - 1] are not read. info is 0, or the
+// 1-based index of the first pivot that is zero; the solution of that system is then NaN.
 #include <algorithm>
 #include <limits>
 #include <vector>

@@ -25,7 +25,8 @@
 #define LINALG_ONCE LINALG_INLINE
 #else
 #define LINALG_INLINE inline __attribute__((always_inline))
-// For long functions with long run times: compiled once per file, not inlined in each caller.
+// Marks long functions with long run times. They are compiled once per file, not inlined in each
+// caller.
 #define LINALG_ONCE __attribute__((noinline))
 #endif
 

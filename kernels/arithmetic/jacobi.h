@@ -5,8 +5,8 @@
 
 namespace linalg {
 
-// Limits of squared norms, for rows or columns of a matrix of norm 1. Up to kNull, squares and
-// their products would underflow, so the vector counts as zero. Pairs below kShort are scaled.
+// Limits of squared norms, for rows or columns of a matrix of norm 1. A vector up to kNull counts
+// as zero, because its squares and their products would underflow. Pairs below kShort are scaled.
 template <class T>
 struct JacobiRange;
 template <>

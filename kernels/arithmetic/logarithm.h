@@ -91,4 +91,45 @@ LINALG_INLINE V Logarithm(V x, V exponent) {
   return (x > V{}) & (x < Broadcast<V>(kInfinity)) ? log : special;
 }
 
+// The logarithm of a product of positive numbers that are not subnormal, or infinite. Exponents are
+// summed apart, so that the product stays in range and takes one logarithm.
+template <class V>
+class LogarithmOfProduct {
+  using T = Lane<V>;
+  using Of = LogarithmOf<T>;
+  using Bits = Vector<typename Of::Bits, kLanesOf<V>>;
+
+ public:
+  LINALG_INLINE void Multiply(V x) {
+    largest_ = Larger(x, largest_);
+    product_ = product_ * TakeExponent(x);
+    // The product of so many numbers below 2 is in range.
+    if (++count_ % 64 == 0) product_ = TakeExponent(product_);
+  }
+
+  LINALG_INLINE V Value() const {
+    V exponent;
+    if constexpr (kLanesOf<V> == 1) {
+      exponent = static_cast<V>(exponent_);
+    } else {
+      exponent = __builtin_convertvector(exponent_, V);
+    }
+    const V infinity = Broadcast<V>(std::numeric_limits<T>::infinity());
+    return largest_ == infinity ? infinity : Logarithm(product_, exponent);
+  }
+
+ private:
+  // Adds the exponent of x to the sum, and returns the rest, in [1, 2).
+  LINALG_INLINE V TakeExponent(V x) {
+    const Bits bits = std::bit_cast<Bits>(x);
+    constexpr typename Of::Bits kMantissa = (typename Of::Bits{1} << Of::kMantissaBits) - 1;
+    exponent_ += (bits >> Of::kMantissaBits) - (Of::kOne >> Of::kMantissaBits);
+    return std::bit_cast<V>((bits & kMantissa) | Of::kOne);
+  }
+
+  V product_ = Broadcast<V>(1), largest_{};
+  Bits exponent_{};
+  int64_t count_ = 0;
+};
+
 }  // namespace linalg

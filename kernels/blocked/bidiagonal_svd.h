@@ -1,12 +1,13 @@
 // Singular values and vectors of one real upper bidiagonal matrix, by divide and conquer (LAPACK's
 // bdsdc).
 //
-// Removing a row leaves two matrices with one column more than rows. Given their solutions, the
-// whole is diagonal but for one full row. Its singular values are the roots of a secular equation
-// (Jessup and Sorensen, A parallel algorithm for computing the singular value decomposition of a
-// matrix, 1994). Recomputed weights make its vectors orthogonal (Gu and Eisenstat, A
-// divide-and-conquer algorithm for the bidiagonal SVD, 1995). Leaves are solved by implicit QR, one
-// per lane. Each singular vector lies in a row, so whole rows are moved, rotated and multiplied.
+// Removing a row leaves two matrices with one column more than rows. In the bases of their
+// solutions, the whole matrix is diagonal except for one full row. Its singular values are the
+// roots of a secular equation (Jessup and Sorensen, A parallel algorithm for computing the singular
+// value decomposition of a matrix, 1994). Recomputed weights make its vectors orthogonal (Gu and
+// Eisenstat, A divide-and-conquer algorithm for the bidiagonal SVD, 1995). Leaves are solved by
+// implicit QR, one per lane. Each singular vector lies in a row, so whole rows are moved, rotated
+// and multiplied.
 #pragma once
 
 #include <cstdint>

@@ -4,7 +4,7 @@
 // the singular values and pseudo-inverse of a matrix, 1965). The rank-2 update of a step is fused
 // with the products for the next step.
 //
-// One pass computes the products for both reflectors: the product of a row with the right reflector
+// One pass computes the products for both reflectors. The product of a row with the right reflector
 // also yields the row's factor for the left one, up to scale. The source is Howell, Demmel, Fulton,
 // Hammarling and Marmol, Cache efficient bidiagonalization using BLAS 2.5 operators, 2008.
 #pragma once

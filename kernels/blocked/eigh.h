@@ -31,7 +31,8 @@ class HermitianEigen {
 
   int64_t n_;
   Workspace<T> workspace_, work_;
-  // In double precision: in float32 the deflation of divide and conquer would dominate the error.
+  // This is in double precision, because in float32 the deflation of divide and conquer would
+  // dominate the error.
   TridiagonalEigh<double> tridiagonal_;
   QrFactors<T> reflectors_;
   std::unique_ptr<T[]> taus_;

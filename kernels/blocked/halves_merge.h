@@ -293,7 +293,7 @@ class HalvesMerge {
   Rows<R> moved_, products_, update_;
   R *weights_, *poles_, *roots_, *sorted_, *inverse_norms_;
   // order_ sorts the diagonal. kept_ and deflated_ split it, ascending. place_ is the place of a
-  // kept element. source_ tells for each result its root, or kept_count() and more.
+  // kept element. source_ is the root of each result, or kept_count() and more.
   std::unique_ptr<int32_t[]> order_, kept_, deflated_, place_, source_;
   std::unique_ptr<Half[]> half_;
   int64_t size_ = 0, kept_count_ = 0, upper_count_ = 0, both_count_ = 0;

@@ -17,7 +17,7 @@ namespace {
 // Columns of a block: a large matrix is factored block by block.
 constexpr int64_t kBlockColumns = 128;
 
-// Up to this order, an inverse is computed in pieces as narrow as a tile. That skips most of the
+// The largest order whose inverse is computed in pieces as narrow as a tile. That skips most of the
 // zeros above the diagonal of L⁻¹, and the factors stay in the cache for all pieces.
 constexpr int64_t kInvertedByTiles = 512;
 

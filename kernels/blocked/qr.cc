@@ -103,7 +103,8 @@ class Reflector {
     return SumOfLanes(sums[0] + sums[1]);
   }
 
-  // Element by element, for columns with squares out of range, or with possibly nothing to reflect.
+  // Works element by element. It is for columns whose squares are out of range, or that may be zero
+  // below the diagonal.
   __attribute__((noinline)) void MakeExtreme(int64_t k, int64_t rows) {
     const int64_t count = rows - k;
     const std::unique_ptr<One[]> x(new One[count]), v(new One[count]);

@@ -1,6 +1,6 @@
-// The secular equation of divide and conquer: eigenvalues of a diagonal matrix plus a rank-one
-// update, or singular values of a diagonal matrix with one full row. Solves for a register of roots
-// at a time, and computes the weights for which those roots are exact.
+// The secular equation of divide and conquer. Its roots are the eigenvalues of a diagonal matrix
+// plus a rank-one update, or the singular values of a diagonal matrix with one full row. Solves for
+// a register of roots at a time, and computes the weights for which those roots are exact.
 //
 // Follows LAPACK's laed4 (Li, Solving secular equations stably and efficiently, 1993), with
 // bisection as a safeguard. Each root is stored as its distance from the closer pole. So its

@@ -35,7 +35,8 @@ class SingularValues {
   int64_t m_, n_, left_cols_;
   Workspace<T> square_, left_reflectors_, work_;
   std::optional<QrFactors<T>> qr_;  // for matrices that are not square
-  // In double precision: in float32 the deflation of divide and conquer would dominate the error.
+  // This is in double precision, because in float32 the deflation of divide and conquer would
+  // dominate the error.
   BidiagonalSvd bidiagonal_;
   std::optional<QrFactors<T>> reflectors_;
   std::optional<Workspace<T>> left_vectors_;

@@ -174,7 +174,7 @@ LINALG_INLINE void Prefetch(Rows<T> c) {
 }
 
 // Calls body(j, count) for groups of registers that cover the columns from `first` to `last`. j is
-// the group's first column; `count`, a constant, is its number of registers. Groups are as wide as
+// the group's first column. `count`, a constant, is its number of registers. Groups are as wide as
 // a tile, but two and two rather than three and one at the end. The first group has at least kLeast
 // registers and goes to `head`.
 template <class T, int kLeast, class Head, class Body>

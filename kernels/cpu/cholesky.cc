@@ -1,5 +1,5 @@
 // Cholesky factors of Hermitian positive definite matrices, their derivatives, and solves with
-// them.
+// them, also with the log-determinant.
 //
 // Small matrices are factored in lanes, larger ones in tiles. A matrix that is not positive
 // definite gets a triangle of NaN.
@@ -16,6 +16,7 @@
 #include "kernels/cpu/problem.h"
 #include "kernels/cpu/substitution.h"
 #include "kernels/small/cholesky_derivative.h"
+#include "kernels/small/positive_solve_logdet.h"
 #include "kernels/small/solve.h"
 
 namespace linalg {
@@ -294,6 +295,192 @@ void CholeskySolve(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBuffer b
   });
 }
 
+// x and log det A. The factor is null where that is not wanted.
+template <class T>
+struct PositiveSolveLogdetProblem {
+  Systems<T> systems;
+  Real<T>* logdet;
+  T* factor;
+  int32_t* info;
+
+  CpuPath path() const {
+    const int64_t n = systems.n;
+    const bool few = static_cast<double>(n * n * systems.cols) <= kLaneTriangularOperations;
+    return n <= kLaneCholesky && few ? CpuPath::kLane : CpuPath::kTile;
+  }
+
+  void RunInLanes(ffi::ThreadPool& pool) const {
+    const int64_t n = systems.n, size = n * n;
+    const int cols = ToInt(systems.cols);
+    const double factoring = static_cast<double>(n * size) / 6;
+    ForEachSmallSystem(pool, systems, factoring + systems.Operations(),
+                       [&]<class E>(int64_t i, E* a, E* x, RealElement<E>* spare) {
+                         RealElement<E> logarithm, failed;
+                         DispatchSize(n, [&](auto order) {
+                           failed = small::PositiveSolveLogdet(order, a, cols, x, logarithm, spare);
+                         });
+                         StoreElements(&logarithm, 1, logdet + i);
+                         StoreIntegers(&failed, 1, info + i);
+                         if (factor == nullptr) return;
+                         small::FinishTriangle(a, ToInt(n), /*lower=*/true, failed);
+                         StoreElements(a, size, factor + i * size);
+                       });
+  }
+
+  void RunInTiles(ffi::ThreadPool& pool) const {
+    const int64_t n = systems.n, cols = systems.cols, size = n * n;
+    struct Work {
+      blocked::CholeskyFactor<T> factor;
+      RhsInTiles<T> rhs;
+      std::vector<T> own;  // the factor, if it is no result
+    };
+    const double nanoseconds =
+        BlockedCholeskyNanoseconds<T>(n) + BlockedNanoseconds<T>(systems.Operations());
+    ForEachInTasks(
+        pool, systems.batch, nanoseconds,
+        [&] {
+          return Work{blocked::CholeskyFactor<T>(n), RhsInTiles<T>(n, cols),
+                      std::vector<T>(factor == nullptr ? size : 0)};
+        },
+        [&](Work& work, int64_t i, const blocked::RunTasks& run_tasks) {
+          T* const target = factor == nullptr ? work.own.data() : factor + i * size;
+          T* const x = systems.x + i * systems.size();
+          info[i] =
+              work.factor.Factor(small::kSymmetrized, systems.a + i * size, target, run_tasks);
+          if (info[i] != 0) {
+            FillTriangleWithNaN(n, /*lower=*/true, target);
+            FillWithNaN(systems.size(), x);
+            logdet[i] = NaN<Real<T>>();
+            return;
+          }
+          const auto* const elements = reinterpret_cast<const Element<T>*>(target);
+          logdet[i] = small::LogarithmOfDeterminant(ToInt(n), elements);
+          work.rhs.Solve(
+              pool, /*left_side=*/true, n, cols, systems.b + i * systems.size(), x,
+              [&](blocked::Rows<T> rows, blocked::Substitution<T>& substitution) {
+                substitution.Solve(CholeskyTriangles(/*lower=*/true), target, cols, rows,
+                                   run_tasks);
+              },
+              run_tasks);
+        });
+  }
+};
+
+void RunPositiveSolveLogdet(ffi::ThreadPool& pool, const ffi::AnyBuffer& a, const ffi::AnyBuffer& b,
+                            Result& x, Result& logdet, Result* factor, Result& info) {
+  DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
+    const auto systems = ReadSystems<T>(a, b, x, true);
+    const int64_t batch = systems.batch, n = systems.n;
+    Elements<T>(a, batch, {n, n}, "a");  // the systems cannot share one matrix
+    RunOnPath(pool, PositiveSolveLogdetProblem<T>{
+                        .systems = systems,
+                        .logdet = Elements<Real<T>>(logdet, batch, {}, "logdet"),
+                        .factor = ResultElements<T>(factor, batch, {n, n}, "the factor"),
+                        .info = Elements<int32_t>(info, batch, {}, "info")});
+  });
+}
+
+void PositiveSolveLogdet(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b, Result x,
+                         Result logdet, Result info) {
+  RunPositiveSolveLogdet(pool, a, b, x, logdet, nullptr, info);
+}
+
+void PositiveSolveLogdetFactor(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b, Result x,
+                               Result logdet, Result factor, Result info) {
+  RunPositiveSolveLogdet(pool, a, b, x, logdet, &factor, info);
+}
+
+// The operands of both derivatives, which run in lanes at any size. Python asks for small matrices
+// only.
+template <class T>
+struct PositiveSolveLogdetOperands {
+  int64_t batch, n, cols;
+  const T *factor, *x;
+};
+
+template <class T>
+PositiveSolveLogdetOperands<T> ReadFactored(const ffi::AnyBuffer& factor, const ffi::AnyBuffer& x) {
+  const BatchShape shape = SplitSquareBatch(factor, "the factor");
+  const int64_t batch = shape.batch, n = shape.rows, cols = SplitBatch(x, 2, "x").cols;
+  return {.batch = batch,
+          .n = n,
+          .cols = cols,
+          .factor = Elements<T>(factor, batch, {n, n}, "the factor"),
+          .x = Elements<T>(x, batch, {n, cols}, "x")};
+}
+
+// Calls body(first, l, x, rest) for groups in lanes. `rest` has `matrices` further matrices of
+// order n, then the columns of another x.
+template <class T, class Body>
+void ForEachFactored(ffi::ThreadPool& pool, const PositiveSolveLogdetOperands<T>& operands,
+                     int64_t matrices, Body&& body) {
+  constexpr int64_t kParts = kPartsOf<T>;
+  const int64_t n = operands.n, size = n * n, columns = n * operands.cols;
+  const int64_t moved = (matrices + 1) * size + 2 * columns;
+  const double cubes = static_cast<double>(n * size) / 3;
+  const double nanoseconds =
+      SmallNanoseconds(kLanes<T>, moved * kParts,
+                       (cubes + 3.0 * static_cast<double>(n * columns)) * kParts * kParts);
+  ForEachGroup<T>(pool, operands.batch, moved * kParts + n, nanoseconds,
+                  [&]<class V>(int64_t i, V* registers) {
+                    auto* const l = reinterpret_cast<Element<T, V>*>(registers);
+                    auto* const x = l + size;
+                    LoadElements(operands.factor + i * size, size, size, l);
+                    LoadElements(operands.x + i * columns, columns, columns, x);
+                    body(i, l, x, x + columns, registers + moved * kParts);
+                  });
+}
+
+void PositiveSolveLogdetJvp(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBuffer x,
+                            ffi::AnyBuffer da, ffi::AnyBuffer db, Result dx, Result dlogdet) {
+  DispatchDtype(x.element_type(), [&]<class T>(std::type_identity<T>) {
+    const auto operands = ReadFactored<T>(factor, x);
+    const int64_t batch = operands.batch, n = operands.n, cols = operands.cols;
+    const int64_t size = n * n, columns = n * cols;
+    const T* const a_tangents = Elements<T>(da, batch, {n, n}, "the tangent of a");
+    const T* const b_tangents = Elements<T>(db, batch, {n, cols}, "the tangent of b");
+    T* const x_tangents = Elements<T>(dx, batch, {n, cols}, "the tangent of x");
+    Real<T>* const logdets = Elements<Real<T>>(dlogdet, batch, {}, "the tangent of logdet");
+    ForEachFactored(
+        pool, operands, 2, [&]<class E>(int64_t i, E* l, E* x, E* rest, RealElement<E>* spare) {
+          E *const matrix = rest, *const work = matrix + size, *const y = work + size;
+          LoadElements(a_tangents + i * size, size, size, matrix);
+          LoadElements(b_tangents + i * columns, columns, columns, y);
+          const auto logdet =
+              small::PositiveSolveLogdetJvp(ToInt(n), l, ToInt(cols), x, matrix, y, work, spare);
+          StoreElements(y, columns, x_tangents + i * columns);
+          StoreElements(&logdet, 1, logdets + i);
+        });
+  });
+}
+
+void PositiveSolveLogdetVjp(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBuffer x,
+                            ffi::AnyBuffer x_ct, ffi::AnyBuffer logdet_ct, Result a_ct,
+                            Result b_ct) {
+  DispatchDtype(x.element_type(), [&]<class T>(std::type_identity<T>) {
+    const auto operands = ReadFactored<T>(factor, x);
+    const int64_t batch = operands.batch, n = operands.n, cols = operands.cols;
+    const int64_t size = n * n, columns = n * cols;
+    const T* const x_cotangents = Elements<T>(x_ct, batch, {n, cols}, "the cotangent of x");
+    const Real<T>* const logdets =
+        Elements<Real<T>>(logdet_ct, batch, {}, "the cotangent of logdet");
+    T* const a_cotangents = ResultElements<T>(a_ct, batch, {n, n}, "the cotangent of a");
+    T* const b_cotangents = Elements<T>(b_ct, batch, {n, cols}, "the cotangent of b");
+    ForEachFactored(
+        pool, operands, 1, [&]<class E>(int64_t i, E* l, E* x, E* rest, RealElement<E>* spare) {
+          E *const work = rest, *const y = work + size;
+          RealElement<E> logdet;
+          LoadElements(x_cotangents + i * columns, columns, columns, y);
+          LoadElements(logdets + i, 1, 1, &logdet);
+          DispatchSize(n, [&](auto order) {
+            small::PositiveSolveLogdetVjp(order, l, ToInt(cols), x, y, logdet, work, spare);
+          });
+          StoreElements(l, size, a_cotangents + i * size);
+          StoreElements(y, columns, b_cotangents + i * columns);
+        });
+  });
+}
+
 }  // namespace
 }  // namespace linalg
 
@@ -304,3 +491,7 @@ LINALG_CPU_HANDLER(linalg_cholesky_jittered, linalg::CholeskyJittered);
 LINALG_CPU_HANDLER(linalg_cholesky_jvp, linalg::CholeskyJvp);
 LINALG_CPU_HANDLER(linalg_cholesky_vjp, linalg::CholeskyVjp);
 LINALG_CPU_HANDLER(linalg_cholesky_solve, linalg::CholeskySolve);
+LINALG_CPU_HANDLER(linalg_positive_solve_logdet, linalg::PositiveSolveLogdet);
+LINALG_CPU_HANDLER(linalg_positive_solve_logdet_factor, linalg::PositiveSolveLogdetFactor);
+LINALG_CPU_HANDLER(linalg_positive_solve_logdet_jvp, linalg::PositiveSolveLogdetJvp);
+LINALG_CPU_HANDLER(linalg_positive_solve_logdet_vjp, linalg::PositiveSolveLogdetVjp);

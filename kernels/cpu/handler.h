@@ -22,8 +22,8 @@ auto FunctionWith(std::index_sequence<kOperands...>, std::index_sequence<kResult
 
 template <size_t kTarget>
 using FunctionOf =
-    decltype(FunctionWith(std::make_index_sequence<kTargets[kTarget].operands>(),
-                          std::make_index_sequence<kTargets[kTarget].results>(),
+    decltype(FunctionWith(std::make_index_sequence<kTargets[kTarget].operands()>(),
+                          std::make_index_sequence<kTargets[kTarget].results()>(),
                           std::make_index_sequence<CountAttributes(kTargets[kTarget])>()));
 
 }  // namespace internal

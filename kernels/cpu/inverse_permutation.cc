@@ -15,7 +15,7 @@
 namespace linalg {
 namespace {
 
-// Puts keys and values in order if the keys are 0 to n - 1, each once. Else returns false.
+// Puts keys and values in order if the keys are 0 to n - 1, each once. Otherwise it returns false.
 bool PutInPlace(int64_t n, const int32_t* keys, const int32_t* values, int32_t* sorted_keys,
                 int32_t* sorted_values) {
   std::fill_n(sorted_keys, n, -1);

@@ -6,7 +6,7 @@
 //
 // Rows are computed in whole registers, so each row reads and writes numbers beyond its matrix.
 // Within a range of the batch these belong to the next matrix, which is computed later. At the end
-// of a range, copies stand in for them.
+// of a range, copies replace them.
 #include "kernels/cpu/handler.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/problem.h"

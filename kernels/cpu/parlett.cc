@@ -1,5 +1,6 @@
 // The mean of the functions of a triangular matrix over several diagonals, one diagonal per lane.
-// Where no eigenvalues are close, all diagonals are equal, and one register is enough.
+// Where no eigenvalues are close, all diagonals are equal, and one register is enough. Also the
+// square root, one matrix per lane.
 #include "kernels/small/parlett.h"
 #include "kernels/cpu/handler.h"
 #include "kernels/cpu/lanes.h"
@@ -92,7 +93,44 @@ void Parlett(ffi::ThreadPool pool, ffi::AnyBuffer t, ffi::AnyBuffer x, ffi::AnyB
   });
 }
 
+template <class T>
+struct TriangularSqrtProblem {
+  int64_t batch, n;
+  const T *t, *root;
+  T* r;
+
+  CpuPath path() const { return CpuPath::kLane; }
+
+  void RunInLanes(ffi::ThreadPool& pool) const {
+    constexpr int64_t kParts = kPartsOf<T>;
+    const int64_t size = n * n, count = (size + n) * kParts;
+    const double nanoseconds =
+        SmallNanoseconds(kLanes<T>, count, static_cast<double>(n * size) / 6 * kParts * kParts);
+    ForEachGroup<T>(pool, batch, count, nanoseconds, [&]<class V>(int64_t i, V* registers) {
+      auto* const matrix = reinterpret_cast<Element<T, V>*>(registers);
+      auto* const diagonal = matrix + size;
+      LoadElements(t + i * size, size, size, matrix);
+      LoadElements(root + i * n, n, n, diagonal);
+      small::TriangularSqrt(ToInt(n), diagonal, matrix);
+      StoreElements(matrix, size, r + i * size);
+    });
+  }
+};
+
+void TriangularSqrt(ffi::ThreadPool pool, ffi::AnyBuffer t, ffi::AnyBuffer root, Result r) {
+  const BatchShape shape = SplitSquareBatch(t, "t");
+  const int64_t batch = shape.batch, n = shape.rows;
+  DispatchDtype(t.element_type(), [&]<class T>(std::type_identity<T>) {
+    RunOnPath(pool, TriangularSqrtProblem<T>{.batch = batch,
+                                             .n = n,
+                                             .t = Elements<T>(t, batch, {n, n}, "t"),
+                                             .root = Elements<T>(root, batch, {n}, "the root"),
+                                             .r = ResultElements<T>(r, batch, {n, n}, "r")});
+  });
+}
+
 }  // namespace
 }  // namespace linalg
 
 LINALG_CPU_HANDLER(linalg_parlett, linalg::Parlett);
+LINALG_CPU_HANDLER(linalg_triangular_sqrt, linalg::TriangularSqrt);

@@ -49,7 +49,7 @@ void RunOnPath(ffi::ThreadPool& pool, const Problem& problem) {
 }
 
 // Each thread takes one matrix after another and calls body(work, i), which takes about
-// `nanoseconds`. make() returns the `work`, which a thread uses again for its next matrix.
+// `nanoseconds`. A thread makes its `work` once, by make(), and uses it for all its matrices.
 template <class Make, class Body>
 void ForEachInTurn(ffi::ThreadPool& pool, int64_t batch, double nanoseconds, Make&& make,
                    Body&& body) {

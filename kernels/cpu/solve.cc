@@ -1,4 +1,4 @@
-// Solutions of linear systems, and inverses, by LU with partial pivoting.
+// Solutions of linear systems, inverses, and determinants beside them, by LU with partial pivoting.
 //
 // Small matrices are factored in lanes, and their systems are solved there. Larger matrices, and
 // systems with many right-hand sides, run in tiles. A matrix that is exactly singular, or whose
@@ -172,6 +172,98 @@ struct InvProblem {
   }
 };
 
+// x and the determinant, from the same factors. The transposed inverse is null where that is not
+// wanted.
+template <class T>
+struct SolveSlogdetProblem {
+  Systems<T> systems;
+  DeterminantOutputs<T> det;
+  T* inverse;
+  int32_t* info;
+
+  CpuPath path() const { return IsTiny(systems) ? CpuPath::kLane : CpuPath::kTile; }
+
+  void RunInLanes(ffi::ThreadPool& pool) const {
+    const int n = ToInt(systems.n), cols = ToInt(systems.cols);
+    const int64_t size = systems.n * systems.n;
+    const double cubes = inverse == nullptr ? 1.0 / 3 : 1.0;
+    const auto solve = [&]<class E>(int64_t i, E* a, E* x, RealElement<E>* pivots) {
+      const small::EntriesDeterminant products(n, a);
+      auto* const permutation = pivots + n;
+      const auto singular = small::Solve(n, a, pivots, permutation, cols, x);
+      det.Store(i, products.OrElse(ProductOfPivots(n, a, n, pivots)));
+      StoreIntegers(&singular, 1, info + i);
+      if (inverse == nullptr) return;
+      auto* const target = reinterpret_cast<E*>(permutation + n);
+      small::InverseOfFactors(n, a, permutation, singular, target);
+      TransposeSquare(n, target);
+      StoreElements(target, size, inverse + i * size);
+    };
+    ForEachSmallSystem(pool, systems, cubes * static_cast<double>(n * size) + systems.Operations(),
+                       solve, inverse == nullptr ? 0 : size);
+  }
+
+  void RunInTiles(ffi::ThreadPool& pool) const {
+    const int64_t n = systems.n, cols = systems.cols, size = n * n;
+    struct Work {
+      blocked::LuFactors<T> factors;
+      blocked::Workspace<T> rhs;
+      std::optional<blocked::Workspace<T>> square;
+    };
+    const auto make = [&] {
+      Work work{blocked::LuFactors<T>(n, n), blocked::Workspace<T>(n, cols), std::nullopt};
+      if (inverse != nullptr) work.square.emplace(n, n);
+      return work;
+    };
+    const double nanoseconds = (inverse == nullptr ? 1 : 3) * BlockedLuNanoseconds<T>(n, n) +
+                               BlockedNanoseconds<T>(systems.Operations());
+    AdviseHugePages(systems);
+    ForEachInTasks(pool, systems.batch, nanoseconds, make,
+                   [&](Work& work, int64_t i, const blocked::RunTasks& run_tasks) {
+                     info[i] = work.factors.Factor(systems.a + i * size, run_tasks);
+                     const auto lu = work.factors.lu();
+                     const auto* elements = reinterpret_cast<const Element<T>*>(lu.data);
+                     det.Store(i, ProductOfPivots(n, elements, lu.ld, work.factors.pivots()));
+                     T* const x = systems.x + i * systems.size();
+                     if (info[i] != 0) {
+                       FillWithNaN(systems.size(), x);
+                       return FillWithNaN(size, PartOf(inverse, i * size));
+                     }
+                     const blocked::Rows<T> rows = work.rhs.rows();
+                     blocked::CopyRows(n, cols, systems.b + i * systems.size(), rows, run_tasks);
+                     work.factors.Solve(cols, rows, run_tasks);
+                     blocked::CopyRows(n, cols, rows, x, run_tasks);
+                     if (inverse == nullptr) return;
+                     work.factors.Invert(work.square->rows(), inverse + i * size, run_tasks);
+                     TransposeInPlace(pool, n, inverse + i * size);
+                   });
+  }
+};
+
+void RunSolveSlogdet(ffi::ThreadPool& pool, const ffi::AnyBuffer& a, const ffi::AnyBuffer& b,
+                     Result& x, Result& sign, Result& logabsdet, Result* inverse, Result& info) {
+  DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
+    const auto systems = ReadSystems<T>(a, b, x, true);
+    const int64_t batch = systems.batch, n = systems.n;
+    Elements<T>(a, batch, {n, n}, "a");  // the systems cannot share one matrix
+    RunOnPath(pool, SolveSlogdetProblem<T>{
+                        .systems = systems,
+                        .det = ReadSlogdet<T>(sign, logabsdet, batch),
+                        .inverse = ResultElements<T>(inverse, batch, {n, n}, "the inverse"),
+                        .info = Elements<int32_t>(info, batch, {}, "info")});
+  });
+}
+
+void SolveSlogdet(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b, Result x, Result sign,
+                  Result logabsdet, Result info) {
+  RunSolveSlogdet(pool, a, b, x, sign, logabsdet, nullptr, info);
+}
+
+void SolveSlogdetInvTransposed(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b, Result x,
+                               Result sign, Result logabsdet, Result inverse, Result info) {
+  RunSolveSlogdet(pool, a, b, x, sign, logabsdet, &inverse, info);
+}
+
 void Solve(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b, Result x, Result info) {
   DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
     const auto systems = ReadSystems<T>(a, b, x, true);
@@ -225,5 +317,7 @@ void SlogdetInvTransposed(ffi::ThreadPool pool, ffi::AnyBuffer a, Result sign, R
 
 LINALG_CPU_HANDLER(linalg_solve, linalg::Solve);
 LINALG_CPU_HANDLER(linalg_solve_lu, linalg::SolveLu);
+LINALG_CPU_HANDLER(linalg_solve_slogdet, linalg::SolveSlogdet);
+LINALG_CPU_HANDLER(linalg_solve_slogdet_inv_transposed, linalg::SolveSlogdetInvTransposed);
 LINALG_CPU_HANDLER(linalg_inv, linalg::Inv);
 LINALG_CPU_HANDLER(linalg_slogdet_inv_transposed, linalg::SlogdetInvTransposed);

@@ -147,17 +147,17 @@ bool IsTiny(const Systems<T>& systems) {
 }
 
 // Calls solve(first, a, x, spare) for groups of small systems in lanes. `x` holds the right-hand
-// sides, to be solved in place. solve() may overwrite `a`, and has 2 n registers to spare.
-// `operations` counts the fused multiply-adds of one system.
+// sides, to be solved in place. solve() may overwrite `a`, and has 2 n registers to spare, then
+// `spare` elements. `operations` counts the fused multiply-adds of one system.
 template <class T, class Solve>
 void ForEachSmallSystem(ffi::ThreadPool& pool, const Systems<T>& systems, double operations,
-                        Solve&& solve) {
+                        Solve&& solve, int64_t spare = 0) {
   AdviseHugePages(systems);
   constexpr int64_t kParts = kPartsOf<T>;
   const int64_t matrix = systems.n * systems.n, size = systems.size();
   const double nanoseconds =
       SmallNanoseconds(kLanes<T>, (matrix + size) * kParts, operations * kParts * kParts);
-  const int64_t registers_needed = (matrix + size) * kParts + 2 * systems.n;
+  const int64_t registers_needed = (matrix + size + spare) * kParts + 2 * systems.n;
   const auto solve_group = [&]<class V>(int64_t i, V* registers) {
     auto* a = reinterpret_cast<Element<T, V>*>(registers);
     auto* x = a + matrix;

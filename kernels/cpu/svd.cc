@@ -4,7 +4,7 @@
 // svdvals.h without vectors. Larger matrices run in tiles (kernels/blocked), and the largest by
 // LAPACK's gesdd. A matrix that holds NaN or Inf gets NaN, and info = -1.
 //
-// To LAPACK a row-major A is Aᵀ. The singular vectors of Aᵀ are those of A with left and right
+// LAPACK reads a row-major A as Aᵀ. The singular vectors of Aᵀ are those of A with left and right
 // exchanged and conjugated. So LAPACK's VT and U are U and Vᴴ as they lie in memory, and nothing is
 // transposed.
 #include "kernels/blocked/svd.h"

@@ -2,8 +2,8 @@
 // chooses its path by them, next to its problem.
 //
 // A comment names the file of benchmarks/crossovers/ that holds the measurements. Block sizes of
-// one algorithm are in its own file in kernels/blocked, sizes of huge pages and of kept memory in
-// kernels/aligned_memory.h and kept_memory.h, and chunks of threads in batch.h.
+// one algorithm are in its own file in kernels/blocked. Sizes of huge pages and of kept memory are
+// in kernels/aligned_memory.h and kept_memory.h, and chunks of threads in batch.h.
 #pragma once
 
 #include <algorithm>
@@ -16,9 +16,8 @@
 
 namespace linalg {
 
-// From this n on, one matrix alone may use the user's BLAS threads. Below it, and in a batch,
-// LAPACK runs on one thread per matrix, so that a matrix gives the same bits alone and in any
-// batch.
+// From this n on, one matrix alone may use the user's BLAS threads. Otherwise LAPACK runs on one
+// thread per matrix, so that a matrix has the same bits alone and in any batch.
 inline constexpr int64_t kThreadedLapackSize = 256;
 
 inline BlasThreads::Count ThreadsFor(int64_t batch, int64_t n) {
@@ -53,6 +52,9 @@ inline constexpr int64_t kLeastTileTriangular = 4;
 inline constexpr int64_t kLeastTileRhs = 2;
 inline constexpr int64_t kMostTileRhs = 4096;
 
+// States and observations of Kalman filters: not measured yet.
+inline constexpr int64_t kLaneKalman = 12;
+
 // QR factors: cpu_qr.json, as the constants down to kLaneQrPerLane.
 inline constexpr int64_t kLaneQr = 72;
 // Matrices with few rows, or with too few columns for a block, stay in lanes up to a larger n.
@@ -76,7 +78,7 @@ inline constexpr int64_t kLaneOrmqrOfFewColumns = 128, kFewOrmqrColumns = 8;
 inline constexpr int64_t kLaneEigh = 96;
 inline constexpr int64_t kLaneEighDouble = 72;
 inline constexpr int64_t kLaneEigvalsh = 96;
-// Beyond, tiles take more than twice LAPACK's memory.
+// Above it, tiles take more than twice LAPACK's memory.
 inline constexpr int64_t kTileEigh = 2048;
 // From this n on, eigenvalues are refined, with vectors and without: cpu_eigh_refined.json.
 inline constexpr int64_t kLeastRefinedEigh = 8;

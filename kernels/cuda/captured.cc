@@ -6,15 +6,6 @@
 #include <stdexcept>
 #include <string>
 
-#include "kernels/cuda/cholesky_path.h"
-#include "kernels/cuda/eig_path.h"
-#include "kernels/cuda/eigh_path.h"
-#include "kernels/cuda/lu_path.h"
-#include "kernels/cuda/qr_path.h"
-#include "kernels/cuda/solve_path.h"
-#include "kernels/cuda/substitution_path.h"
-#include "kernels/cuda/svd_path.h"
-
 namespace linalg::cuda {
 namespace {
 

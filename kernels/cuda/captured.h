@@ -12,13 +12,22 @@
 
 #include <string_view>
 
+#include "kernels/cuda/cholesky_path.h"
+#include "kernels/cuda/eig_path.h"
+#include "kernels/cuda/eigh_path.h"
+#include "kernels/cuda/lu_path.h"
 #include "kernels/cuda/path.h"
+#include "kernels/cuda/qr_path.h"
+#include "kernels/cuda/solve_path.h"
+#include "kernels/cuda/substitution_path.h"
+#include "kernels/cuda/svd_path.h"
 #include "kernels/handlers.h"
 
 // Each target, and the function that chooses its path: kernels/cuda/*_path.h.
 // clang-format off
 #define LINALG_FOR_EACH_CAPTURED(visit)                          \
   visit(linalg_cholesky, CholeskyCall)                           \
+  visit(linalg_cholesky_jittered, CholeskyCall)                  \
   visit(linalg_cholesky_solve, SubstitutionCall)                 \
   visit(linalg_det, DeterminantCall)                             \
   visit(linalg_eig, EigCall<false>)                              \

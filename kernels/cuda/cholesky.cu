@@ -5,6 +5,8 @@
 // a column-major upper one, so nothing is transposed. One pass before potrf copies and symmetrises
 // the triangle. One pass after it clears the other triangle and writes NaN where the matrix is not
 // positive definite.
+#include <limits>
+
 #include "kernels/arithmetic/hermitian.h"
 #include "kernels/cuda/cholesky_path.h"
 #include "kernels/cuda/handles.h"
@@ -164,42 +166,141 @@ void VendorCholesky(cudaStream_t stream, DeviceScratch& scratch, int64_t batch, 
   ForEach(stream, batch * size, FinishFactor<E>{.problem = problem, .elements = elements});
 }
 
+template <class T>
+CholeskyProblem<Element<T>> ReadProblem(const ffi::AnyBuffer& a, Result& factor, Result& info,
+                                        HermitianPart part) {
+  const BatchShape shape = SplitSquareBatch(a, "a");
+  const int64_t batch = shape.batch, n = shape.rows;
+  return {.n = ToInt(n),
+          .part = part,
+          .a = AsElements(Elements<T>(a, batch, {n, n}, "a")),
+          .factor = AsElements(Elements<T>(factor, batch, {n, n}, "the factor")),
+          .info = Elements<int32_t>(info, batch, {}, "info")};
+}
+
+template <class T>
+void RunCholesky(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
+                 const CholeskyProblem<Element<T>>& problem) {
+  using E = Element<T>;
+  using V = RealElement<E>;
+  if (batch == 0) return;
+  const int64_t n = problem.n, size = n * n;
+  SharedLayout layout(sizeof(V));
+  const auto thread = [&] {
+    const SmallCholesky<E> job{
+        .problem = problem, .matrix = {size, layout.Take<E>(size)}, .info = {1, layout.Take<V>(1)}};
+    LaunchThreads(stream, job, batch, layout);
+  };
+  const auto warp = [&](auto size) {
+    const WarpCholesky<E, size> job{.problem = problem,
+                                    .rows = {problem.n, problem.n},
+                                    .matrix = layout.Take<E>(n * (problem.n | 1))};
+    LaunchWarps(stream, job, batch, layout);
+  };
+  const auto team = [&] {
+    const TeamCholesky<E> job(layout, problem);
+    LaunchTeams(stream, job, batch, PanelTeamSize(n, layout.bytes()), layout);
+  };
+  const auto vendor = [&] {
+    VendorCholesky<T>(stream, scratch, batch, reinterpret_cast<T*>(problem.factor), problem);
+  };
+  const auto fits = [&](int64_t) { return FitsInShared<TeamCholesky<E>>(sizeof(V), problem); };
+  LaunchOnPath(CholeskyPath<T>(n, fits), On{GpuPath::kThread, thread},
+               On{GpuPath::kWarp, [&] { WithWarpShape<kWarpCholesky<E>>(n, warp); }},
+               On{GpuPath::kTeam, team}, On{GpuPath::kVendor, vendor});
+}
+
 void Cholesky(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer a, Result factor,
               Result info, bool lower, bool symmetrize) {
+  const HermitianPart part{.lower = lower, .symmetrize = symmetrize};
+  DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+    RunCholesky<T>(stream, scratch, SplitSquareBatch(a, "a").batch,
+                   ReadProblem<T>(a, factor, info, part));
+  });
+}
+
+// Factors a matrix that has failed again, with a growing multiple of the identity added. `added`
+// receives the first multiple that suffices. Matrices that have not failed cost one read of info.
+template <class E>
+struct RetryCholesky {
+  using V = RealElement<E>;
+  static constexpr int kMostThreads = kBlockThreads;
+  CholeskyProblem<E> problem;
+  const V* jitters;  // relative to the mean of the diagonal
+  int count;
+  V* added;
+  Offset<E> matrix;
+  int ld;
+
+  RetryCholesky(SharedLayout& layout, const CholeskyProblem<E>& problem, const V* jitters,
+                int count, V* added)
+      : problem(problem),
+        jitters(jitters),
+        count(count),
+        added(added),
+        matrix(layout.Take<E>(int64_t{problem.n} * (problem.n | 1))),
+        ld(problem.n | 1) {}
+
+  __device__ void Run(const Team& team, int64_t i, char* slice) const {
+    const int n = problem.n;
+    const E* const source = problem.a + i * n * n;
+    E* const a = matrix.In(slice);
+    V enough = V(0);
+    int info = problem.info[i];
+    if (info != 0) {
+      enough = NaN<V>();
+      // The barrier of the sum also lets all threads read info before one of them writes it.
+      const V mean = team.template Sum<V>([&](int thread) {
+        V sum = V(0);
+        for (int j = thread; j < n; j += team.size()) {
+          sum += Re(LoadGlobal(source + static_cast<int64_t>(j) * (n + 1))) / V(n);
+        }
+        return sum;
+      });
+      // NaN is neither positive nor finite.
+      const bool can_help = mean > V(0) && mean <= std::numeric_limits<V>::max();
+      for (int k = 0; k < count && can_help && info != 0; ++k) {
+        const V jitter = jitters[k] * mean;
+        LoadMatrix(team, source, n, n, a, ld);
+        team.Phase([&](int thread) {
+          for (int j = thread; j < n; j += team.size()) {
+            a[j * ld + j] = a[j * ld + j] + FromReal<E>(jitter);
+          }
+        });
+        const auto factor = team::CholeskyFactor(team, n, a, ld, problem.part);
+        info = factor.info;
+        if (info != 0) {
+          team.Phase([](int) {});  // threads may still read the block that failed
+        } else {
+          enough = jitter;
+          StoreMatrix(team, n, n, problem.factor + i * n * n, factor);
+        }
+      }
+      StoreInfo(team, info, problem.info + i);
+    }
+    team.Each([&](int thread) {
+      if (thread == 0) added[i] = enough;
+    });
+  }
+};
+
+void CholeskyJittered(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer a,
+                      ffi::AnyBuffer jitters, Result factor, Result added, Result info, bool lower,
+                      bool symmetrize) {
   const BatchShape shape = SplitSquareBatch(a, "a");
-  const int64_t batch = shape.batch, n = shape.rows, size = shape.size();
+  const int64_t batch = shape.batch, count = SplitBatch(jitters, 1, "jitters").cols;
+  const HermitianPart part{.lower = lower, .symmetrize = symmetrize};
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
     using E = Element<T>;
     using V = RealElement<E>;
-    T* const factor_data = Elements<T>(factor, batch, {n, n}, "the factor");
-    const CholeskyProblem<E> problem{.n = ToInt(n),
-                                     .part = {.lower = lower, .symmetrize = symmetrize},
-                                     .a = AsElements(Elements<T>(a, batch, {n, n}, "a")),
-                                     .factor = AsElements(factor_data),
-                                     .info = Elements<int32_t>(info, batch, {}, "info")};
-    if (batch == 0) return;
+    const auto problem = ReadProblem<T>(a, factor, info, part);
+    const V* const series = Elements<V>(jitters, 1, {count}, "jitters");
+    V* const enough = Elements<V>(added, batch, {}, "the jitter");
+    RunCholesky<T>(stream, scratch, batch, problem);
     SharedLayout layout(sizeof(V));
-    const auto thread = [&] {
-      const SmallCholesky<E> job{.problem = problem,
-                                 .matrix = {size, layout.Take<E>(size)},
-                                 .info = {1, layout.Take<V>(1)}};
-      LaunchThreads(stream, job, batch, layout);
-    };
-    const auto warp = [&](auto size) {
-      const WarpCholesky<E, size> job{.problem = problem,
-                                      .rows = {problem.n, problem.n},
-                                      .matrix = layout.Take<E>(n * (problem.n | 1))};
-      LaunchWarps(stream, job, batch, layout);
-    };
-    const auto team = [&] {
-      const TeamCholesky<E> job(layout, problem);
-      LaunchTeams(stream, job, batch, PanelTeamSize(n, layout.bytes()), layout);
-    };
-    const auto vendor = [&] { VendorCholesky<T>(stream, scratch, batch, factor_data, problem); };
-    const auto fits = [&](int64_t) { return FitsInShared<TeamCholesky<E>>(sizeof(V), problem); };
-    LaunchOnPath(CholeskyPath<T>(n, fits), On{GpuPath::kThread, thread},
-                 On{GpuPath::kWarp, [&] { WithWarpShape<kWarpCholesky<E>>(n, warp); }},
-                 On{GpuPath::kTeam, team}, On{GpuPath::kVendor, vendor});
+    const RetryCholesky<E> retry(layout, problem, series, ToInt(count), enough);
+    LaunchTeamsAnywhere(stream, scratch, retry, batch, PanelTeamSize(problem.n, layout.bytes()),
+                        layout);
   });
 }
 
@@ -271,6 +372,7 @@ void CholeskySolve(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer fa
 }  // namespace linalg::cuda
 
 LINALG_HANDLER_AND_CAPTURED(linalg_cholesky, linalg::cuda::Cholesky);
+LINALG_HANDLER_AND_CAPTURED(linalg_cholesky_jittered, linalg::cuda::CholeskyJittered);
 LINALG_HANDLER(linalg_cholesky_jvp, linalg::cuda::CholeskyJvp, LINALG_CAPTURED);
 LINALG_HANDLER(linalg_cholesky_vjp, linalg::cuda::CholeskyVjp, LINALG_CAPTURED);
 LINALG_HANDLER_AND_CAPTURED(linalg_cholesky_solve, linalg::cuda::CholeskySolve);

@@ -1,12 +1,12 @@
 // Eigenvalues and eigenvectors of Hermitian matrices.
 //
-// Up to kThreadEighBytes, one thread per matrix runs the QL iteration of kernels/small in shared
-// memory.
+// Matrices up to kThreadEighBytes run the QL iteration of kernels/small in shared memory, one
+// thread each.
 //
-// Up to kTeamEigh, if shared memory suffices, there are three launches. A team per matrix reduces
-// it to tridiagonal form. A thread per matrix iterates for the eigenvalues of that, so that many of
-// these long chains run side by side. A team per matrix applies the rotations that the thread has
-// recorded.
+// Matrices up to kTeamEigh take three launches, if shared memory suffices. A team per matrix
+// reduces it to tridiagonal form. A thread per matrix iterates for the eigenvalues of that, so that
+// many of these long chains run side by side. A team per matrix applies the rotations that the
+// thread has recorded.
 //
 // Larger matrices take cuSOLVER: XsyevBatched, piece by piece, or Xsyevd for a single matrix. It
 // gets both triangles and reads the upper one, because it has failed on lower ones of complex

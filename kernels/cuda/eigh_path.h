@@ -7,8 +7,8 @@
 namespace linalg::cuda {
 
 // Eigenvalues without vectors take the same path, and so have the same bits. The iteration of a
-// thread reads a last row, which an empty matrix has not. fits(): whether the arrays of both kinds
-// of teams fit in shared memory.
+// thread reads a last row, which an empty matrix lacks. fits(): whether the arrays of both kinds of
+// teams fit in shared memory.
 template <class T, class Fits>
 GpuPath EighPath(int64_t n, Fits&& fits) {
   if (n > kTeamEigh) return GpuPath::kVendor;

@@ -193,8 +193,8 @@ class MatrixElements {
   LongDivider by_rows_, by_cols_;
 };
 
-// The matrices that a block works on at a time, one thread each: `count` of the batch from `first`
-// on, with their slices of shared memory.
+// The matrices that a block works on at a time, one thread each. They are `count` of the batch from
+// `first` on, with their slices of shared memory.
 struct Block {
   int64_t first;
   int count;

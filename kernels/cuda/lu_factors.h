@@ -16,7 +16,7 @@ struct GpuLuProblem {
   int32_t* pivots;       // Count() of them
   int32_t* permutation;  // `rows`
   int32_t* info;
-  // For the vendor's LU: whether its substitution follows.
+  // Read by the vendor's LU alone: whether a substitution follows.
   bool substitutes = false;
 
   __host__ __device__ int Count() const { return rows < cols ? rows : cols; }

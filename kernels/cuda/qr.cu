@@ -1,11 +1,11 @@
 // QR by Householder reflectors, plain and column-pivoted, and the product of given reflectors.
 //
-// Up to kThreadQrBytes, one thread per matrix works in shared memory, without column pivoting. Up
-// to kTeamQrBytes, which holds 512 by 32 too, a team per matrix works in shared memory, row-major
-// throughout: R leaves before Q takes its place. A block per matrix does the same in global memory
-// for larger matrices of a large batch. All larger ones with column pivoting go there too, because
-// cuSOLVER lacks that. The others take cuSOLVER's geqrf and orgqr, one column-major copy after
-// another.
+// One thread per matrix works in shared memory up to kThreadQrBytes, without column pivoting. A
+// team per matrix works in shared memory up to kTeamQrBytes, which holds 512 by 32 too. It is
+// row-major throughout: R leaves before Q takes its place. A block per matrix does the same in
+// global memory for larger matrices of a large batch. All larger ones with column pivoting go there
+// too, because cuSOLVER lacks that. The others take cuSOLVER's geqrf and orgqr, one column-major
+// copy after another.
 #include "kernels/team/qr.h"
 
 #include "kernels/arithmetic/reflector.h"

@@ -1,8 +1,8 @@
 // Schur factors, A = Z T Zᴴ. T is upper triangular, or quasi-triangular where A is real.
 //
-// A team of threads per matrix works in shared memory where the matrix fits with Z, else a block in
-// global memory. cuSOLVER has no such routine. A matrix that holds NaN or Inf, or whose iteration
-// does not end, gets NaN; info is -1, or LAPACK's.
+// A team of threads per matrix works in shared memory if the matrix and Z fit. Otherwise a block
+// works in global memory. cuSOLVER has no such routine. A matrix that holds NaN or Inf, or whose
+// iteration does not end, gets NaN; info is -1, or LAPACK's.
 #include "kernels/cuda/schur_work.h"
 
 #include "kernels/handlers.h"

@@ -6,7 +6,7 @@
 
 namespace linalg::cuda {
 
-// For matrices whose rows are `ld` apart.
+// The matrices' rows are `ld` apart.
 template <class E>
 struct SchurOffsets {
   Offset<E> z, t, taus, partial;

@@ -1,10 +1,10 @@
 // Solutions of linear systems, and inverses, by LU with partial pivoting.
 //
 // A thread, a part of a warp or a team of threads solves matrices that fit in shared memory with
-// their right-hand sides. Larger ones take the vendor's LU and cuBLAS's trsm, for inverses on the
-// permuted identity. A matrix that is exactly singular, or whose factors hold NaN, gets NaN
-// throughout. Inverses with the determinants of the same factors are requested for small matrices
-// only.
+// their right-hand sides. Larger ones take the vendor's LU and cuBLAS's trsm, whose right-hand
+// sides are the permuted identity for inverses. A matrix that is exactly singular, or whose factors
+// hold NaN, gets NaN throughout. Inverses with the determinants of the same factors are requested
+// for small matrices only.
 #include "kernels/arithmetic/scaled_product.h"
 #include "kernels/arithmetic/transpose.h"
 #include "kernels/cuda/lu_factors.h"

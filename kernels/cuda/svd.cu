@@ -4,10 +4,10 @@
 // each. Teams work in shared memory or, if there are many matrices, in global memory. A wide matrix
 // is factored as its adjoint.
 //
-// The rest take cuSOLVER, one after another. gesvdj gets the row-major matrix in place, which it
-// reads as the transpose: its U, in place, is Vᴴ. gesvd, for the largest, needs at least as many
-// rows as columns. A wide matrix in place has that: gesvd's VT and U are then U and Vᴴ. A matrix
-// that holds NaN or Inf is passed to both as the identity, and gets NaN and info = -1.
+// The rest take cuSOLVER, one after another. The routine gesvdj gets the row-major matrix in place,
+// which it reads as the transpose: its U, in place, is Vᴴ. The largest go to gesvd, which needs at
+// least as many rows as columns. A wide matrix in place has that: gesvd's VT and U are then U and
+// Vᴴ. A matrix that holds NaN or Inf is passed to both as the identity, and gets NaN and info = -1.
 #include "kernels/team/svd.h"
 
 #include "kernels/cuda/handles.h"

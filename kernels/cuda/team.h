@@ -64,7 +64,7 @@ class Team {
 
   __device__ __forceinline__ int size() const { return size_; }
 
-  // Without a barrier, for memory that no other thread reads.
+  // Has no barrier, so other threads must not read what `body` writes.
   template <class Body>
   __device__ __forceinline__ void Each(Body&& body) const {
     body(thread_);

@@ -17,7 +17,7 @@ inline int TeamSize(int64_t n) {
   return n <= 32 ? 32 : 128;
 }
 
-// For Cholesky, LU and solves, of matrices that take so many bytes. A warp is enough where a
+// Threads for Cholesky, LU and solves of matrices that take so many bytes. A warp is enough where a
 // multiprocessor holds a dozen matrices, for panels have few barriers: cuda_team_size.json.
 inline int PanelTeamSize(int64_t n, int64_t bytes) {
   if (n <= 16) return TeamSize(n);
@@ -27,7 +27,7 @@ inline int PanelTeamSize(int64_t n, int64_t bytes) {
   return size;
 }
 
-// For kernels that take any n.
+// Threads for kernels that take any n.
 inline int LargeTeamSize(int64_t n) { return n <= 128 ? TeamSize(n) : kGlobalThreads; }
 
 // The team size of QR and SVD, whose threads share the columns and then the rows:
@@ -43,8 +43,8 @@ inline int QrTeamSize(int64_t rows, int64_t cols, int64_t bytes) {
   return SvdTeamSize(rows, cols, bytes) / (halved ? 2 : 1);
 }
 
-// For eigh, of matrices that take so many bytes. A warp's threads take two rows each before another
-// warp pays, unless so few matrices share a multiprocessor that it would lack warps:
+// Threads for eigh of matrices that take so many bytes. A warp's threads take two rows each before
+// another warp pays, unless so few matrices share a multiprocessor that it would lack warps:
 // cuda_team_size.json.
 inline int EighTeamSize(int64_t n, int64_t bytes) {
   if (n <= 32) return TeamSize(n);

@@ -251,7 +251,7 @@ void VendorSubstitute(cudaStream_t stream, DeviceScratch& scratch, const GivenFa
   if (triangle.transpose) permute(systems.x, /*back=*/true);
 }
 
-// In the unnamed namespace, because its lambdas hold a problem of a type that is in it.
+// It is in the unnamed namespace, like the type of the problem that its lambdas hold.
 template <class T>
 void SubstituteOnPath(cudaStream_t stream, DeviceScratch& scratch, const GivenFactors& given,
                       const Systems<T>& systems) {

@@ -1,6 +1,6 @@
 // Long tridiagonal systems by many threads, level by level, in global memory.
 //
-// At every level a thread joins neighbouring runs of rows into one
+// A thread joins neighbouring runs of rows into one at each level
 // (kernels/small/tridiagonal_runs.h), until one run is left. Then the levels are solved back, to
 // the unknowns at the interfaces.
 #pragma once

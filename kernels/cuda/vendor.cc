@@ -13,7 +13,8 @@ std::mutex mutex;
 std::atomic<bool> loaded = false;
 std::vector<std::string> directories;  // guarded by the mutex
 
-// By name first: jax's plugin has opened the library already, or the dynamic linker finds it.
+// The name is tried first, because jax's plugin may have opened the library already, or the dynamic
+// linker finds it.
 void* Open(const std::string& name) {
   std::vector<std::string> paths = {name};
   for (const auto& directory : directories) paths.push_back(directory + "/" + name);

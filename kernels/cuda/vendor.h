@@ -266,8 +266,9 @@ class Syev {
   int64_t n_, batch_;
 };
 
-// Singular values s, descending, and vectors of an m by n matrix, m >= n, which is overwritten: the
-// first `cols` columns of U, n or m of them, and Vᴴ. No vectors are made if cols is 0.
+// Singular values s, descending, and vectors of an m by n matrix, m >= n, which is overwritten. The
+// vectors are the first `cols` columns of U, n or m of them, and Vᴴ. No vectors are made if cols is
+// 0.
 template <class T, class Real>
 class Gesvd {
  public:

@@ -72,10 +72,14 @@ LINALG_INLINE void CholeskyBlock(E* a, int n, int i0, int j0, RealElement<E>* in
 }
 
 template <int kCols, class E>
-LINALG_INLINE void CholeskyPanel(E* a, int n, int j0, RealElement<E>& failed) {
+LINALG_INLINE void CholeskyPanel(E* a, int n, int j0, RealElement<E>& failed,
+                                 RealElement<E>* reciprocals) {
   constexpr int kBlock = kCholeskyBlock<E>;
   RealElement<E> inverse[kCols];
   CholeskyBlock<true, kCols, kCols>(a, n, j0, j0, inverse, failed);
+  if (reciprocals != nullptr) {
+    for (int c = 0; c < kCols; ++c) reciprocals[j0 + c] = inverse[c];
+  }
   int i = j0 + kCols;
   for (; i + kBlock <= n; i += kBlock)
     CholeskyBlock<false, kBlock, kCols>(a, n, i, j0, inverse, failed);
@@ -88,20 +92,21 @@ LINALG_INLINE void CholeskyPanel(E* a, int n, int j0, RealElement<E>& failed) {
   if (i < n) CholeskyBlock<false, 1, kCols>(a, n, i, j0, inverse, failed);
 }
 
-// Returns 0, or the order of the first leading minor that is not positive, in each lane.
+// Returns 0, or the order of the first leading minor that is not positive, in each lane. The
+// `reciprocals` of the factor's diagonal are written if they are not null.
 template <class E>
-LINALG_INLINE RealElement<E> Cholesky(E* a, int n) {
+LINALG_INLINE RealElement<E> Cholesky(E* a, int n, RealElement<E>* reciprocals = nullptr) {
   constexpr int kBlock = kCholeskyBlock<E>;
   RealElement<E> failed{};
   int j = 0;
-  for (; j + kBlock <= n; j += kBlock) CholeskyPanel<kBlock>(a, n, j, failed);
+  for (; j + kBlock <= n; j += kBlock) CholeskyPanel<kBlock>(a, n, j, failed, reciprocals);
   if constexpr (kBlock > 2) {
     if (j + 2 <= n) {
-      CholeskyPanel<2>(a, n, j, failed);
+      CholeskyPanel<2>(a, n, j, failed, reciprocals);
       j += 2;
     }
   }
-  if (j < n) CholeskyPanel<1>(a, n, j, failed);
+  if (j < n) CholeskyPanel<1>(a, n, j, failed, reciprocals);
   return failed;
 }
 

@@ -2,8 +2,9 @@
 //
 // The rows of an upper factor R and v = wᴴ, one below the other, have the Gram matrix A + w wᴴ.
 // Rotations that take v to 0 turn R into the new factor. A downdate uses hyperbolic rotations in
-// the mixed form, where each new row is used for the next v: Bojanczyk, Brent, Van Dooren and de
-// Hoog, A note on downdating the Cholesky factorization, SIAM J. Sci. Stat. Comput. 8 (1987).
+// the mixed form, where each new row is used for the next v. Source: Bojanczyk, Brent, Van Dooren
+// and de Hoog, A note on downdating the Cholesky factorization, SIAM J. Sci. Stat. Comput. 8
+// (1987).
 #pragma once
 
 #include <algorithm>
@@ -59,8 +60,8 @@ class RowUpdate {
     }
   }
 
-  // Where the leading minor up to this row is positive and finite. A non-finite element of v or of
-  // the row reaches a diagonal further down.
+  // The lanes whose leading minor up to this row is positive and finite. A non-finite element of v
+  // or of the row reaches a diagonal further down.
   LINALG_INLINE Mask<V> defined() const { return defined_; }
   LINALG_INLINE E diagonal() const { return diagonal_; }
 

@@ -40,7 +40,8 @@ LINALG_INLINE void MultiplyByPower(int64_t count, ScaledProduct<E> det, E* cofac
   }
 }
 
-// Up to this order, cofactors are computed as minors: entries, or differences of two products.
+// The largest order whose cofactors are computed as minors: entries, or differences of two
+// products.
 inline constexpr int kMinorsUpTo = 3;
 
 // The cofactors (n, n) of an `a` of order up to kMinorsUpTo.
@@ -92,7 +93,7 @@ LINALG_INLINE RealElement<E> Cofactors(Order n, E* a, RealElement<E>* pivots,
 }
 
 // Cofactors of one singular matrix, by elimination with complete pivoting, P A Q = L U. A U of rank
-// n - 1 has the cofactors d eₙ zᵀ: d is the product of its pivots, and z spans its null space, zₙ =
+// n - 1 has the cofactors d eₙ zᵀ. d is the product of its pivots, and z spans its null space, zₙ =
 // 1. A matrix of full rank whose last pivot is below the rounding of the others is treated as
 // singular. `places` and `vectors` are workspaces of 2 n.
 template <class T>

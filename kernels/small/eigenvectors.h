@@ -25,7 +25,7 @@ class Eigenvectors {
 
   // Replaces the n by n matrix z by the eigenvectors of D Z T Zᴴ D⁻¹, of length 1 and with a real
   // largest element. A conjugate pair of a real matrix stores one vector, for the eigenvalue with
-  // the positive imaginary part: the first column is its real part, the second its imaginary part.
+  // the positive imaginary part. The first column is its real part, the second its imaginary part.
   void Run(E* z) {
     for (int k = n_ - 1; k >= 0; --k) {
       const auto pair = BeginsBlock(k);

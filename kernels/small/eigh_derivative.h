@@ -1,9 +1,9 @@
 // Derivatives of eigenvalues and eigenvectors of small Hermitian matrices A = V diag(w) Vᴴ, one per
-// lane: their tangents for dA, and the cotangent of A for those of w and V.
+// lane. They are the tangents for dA, and the cotangent of A for those of w and V.
 //
-// C = Vᴴ dA V gives dw = diag C and dV = V (F ∘ C), where F are ReciprocalGaps: Giles, Collected
-// matrix derivative results for forward and reverse mode algorithmic differentiation (2008), 3.1.
-// All row-major n by n operands are overwritten; `work` is a workspace of that size.
+// C = Vᴴ dA V gives dw = diag C and dV = V (F ∘ C), where F are ReciprocalGaps. Source: Giles,
+// Collected matrix derivative results for forward and reverse mode algorithmic differentiation
+// (2008), 3.1. All row-major n by n operands are overwritten; `work` is a workspace of that size.
 #pragma once
 
 #include "kernels/arithmetic/hermitian.h"

@@ -30,9 +30,9 @@ LINALG_INLINE Mask<RealElement<E>> HoldsNaN(int count, const E* a) {
   return found;
 }
 
-// Up to this many rows below a panel per lane, one pass over all rows does all swaps of the panel:
-// most rows are some lane's pivot. If there are more rows, each step visits only its pivot rows.
-// Measurements: benchmarks/crossovers/cpu_lu_row_exchanges.json.
+// The most rows below a panel per lane for which one pass over all rows does all swaps of the
+// panel. Most rows are then some lane's pivot. If there are more rows, each step visits only its
+// pivot rows. Measurements: benchmarks/crossovers/cpu_lu_row_exchanges.json.
 inline constexpr int kPassedRowsPerLane = 2;
 
 // The row exchanges of the kSteps steps from `first` on. No pivot is above its step.
@@ -165,8 +165,8 @@ LINALG_INLINE void FactorPanel(int rows, int cols, int first, E* a, RealElement<
     const V pivot = largest.row;
     pivots[k] = pivot;
     singular = (largest.size == V{}) & (singular == V{}) ? Number<V>(k + 1) : singular;
-    // A single lane exchanges its rows at once. Several lanes may have different pivot rows: one
-    // pass over the rows below reads them all, and the next pass writes row k to their places.
+    // A single lane exchanges its rows at once. Lanes may have different pivot rows. One pass over
+    // the rows below reads them all, and the next pass writes row k to their places.
     E held[kCols], row[kCols];
     if constexpr (kLanesOf<V> == 1) {
       ExchangeRows(true, kCols, panel + static_cast<int>(pivot) * cols, panel + k * cols);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <type_traits>
 
 #include "kernels/arithmetic/element.h"
 #include "kernels/arithmetic/registers.h"
@@ -72,6 +73,50 @@ LINALG_INLINE void MulSub(int rows, int cols, int depth, const E* a, int a_strid
                           int b_stride, E* c, int c_stride) {
   if (rows <= 0 || cols <= 0 || depth <= 0) return;
   MulSubAll(rows, cols, depth, a, a_stride, b, b_stride, c, c_stride);
+}
+
+// c (kRows, kCols) -= aᴴ b with a (depth, kRows).
+template <int kRows, int kCols, class E>
+LINALG_INLINE void AdjointMulSubBlock(int depth, const E* a, int a_stride, const E* b, int b_stride,
+                                      E* c, int c_stride) {
+  E block[kRows][kCols] = {};
+  for (int k = 0; k < depth; ++k) {
+    E right[kCols];
+#pragma GCC unroll 4
+    for (int j = 0; j < kCols; ++j) right[j] = b[k * b_stride + j];
+#pragma GCC unroll 4
+    for (int i = 0; i < kRows; ++i) {
+      const E left = Conj(a[k * a_stride + i]);
+#pragma GCC unroll 4
+      for (int j = 0; j < kCols; ++j) block[i][j] = NegMulAdd(left, right[j], block[i][j]);
+    }
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < kRows; ++i)
+#pragma GCC unroll 4
+    for (int j = 0; j < kCols; ++j) c[i * c_stride + j] = c[i * c_stride + j] + block[i][j];
+}
+
+// c (rows, cols) -= aᴴ b with a (depth, rows)
+template <class E>
+LINALG_INLINE void AdjointMulSub(int rows, int cols, int depth, const E* a, int a_stride,
+                                 const E* b, int b_stride, E* c, int c_stride) {
+  if (depth <= 0) return;
+  constexpr int kRows = kBlockRows<E>, kCols = kBlockCols<E>;
+  const auto block = [&]<int kHeight>(std::integral_constant<int, kHeight>, int i) {
+    int j = 0;
+    for (; j + kCols <= cols; j += kCols) {
+      AdjointMulSubBlock<kHeight, kCols>(depth, a + i, a_stride, b + j, b_stride,
+                                         c + i * c_stride + j, c_stride);
+    }
+    for (; j < cols; ++j) {
+      AdjointMulSubBlock<kHeight, 1>(depth, a + i, a_stride, b + j, b_stride, c + i * c_stride + j,
+                                     c_stride);
+    }
+  };
+  int i = 0;
+  for (; i + kRows <= rows; i += kRows) block(std::integral_constant<int, kRows>(), i);
+  for (; i < rows; ++i) block(std::integral_constant<int, 1>(), i);
 }
 
 // c := -a b, all n by n.

@@ -2,7 +2,8 @@
 //
 // T F = F T gives column j of F from the columns before it, from the diagonal up: B. N. Parlett, A
 // recurrence among the elements of functions of triangular matrices, Linear Algebra Appl. 14
-// (1976). The lanes hold several diagonals of one matrix; they share the rest of it.
+// (1976). The lanes hold several diagonals of one matrix; they share the rest of it. The square
+// root has a recurrence of its own, which needs no distinct eigenvalues.
 #pragma once
 
 #include "kernels/arithmetic/divisor.h"
@@ -74,6 +75,37 @@ LINALG_INLINE void Parlett(int n, const S* t, const E* x, Lane<RealElement<E>> t
       vector[i] = Choose(same, E{}, -divisor.Divide(rest));
     }
     for (int i = 0; i < j; ++i) f[i * n + j] = column[i];
+  }
+}
+
+// Replaces T by R with R R = T, both upper triangular, one matrix per lane. `root` is the diagonal
+// of R. Elements of a column for which no R exists are NaN. Å. Björck and S. Hammarling, A Schur
+// method for the square root of a matrix, Linear Algebra Appl. 52/53 (1983).
+template <class E>
+LINALG_INLINE void TriangularSqrt(int n, const E* root, E* t) {
+  using V = RealElement<E>;
+  const E one = FromReal<E>(Broadcast<V>(1));
+  const auto vanishes = [](E x) { return Magnitude(x) == V{}; };
+  for (int j = 0; j < n; ++j) {
+    for (int i = j - 1; i >= 0; --i) {
+      E sum[2] = {};
+      int k = i + 1;
+      for (; k + 1 < j; k += 2) {
+        sum[0] = NegMulAdd(t[i * n + k], t[k * n + j], sum[0]);
+        sum[1] = NegMulAdd(t[i * n + k + 1], t[(k + 1) * n + j], sum[1]);
+      }
+      if (k < j) sum[0] = NegMulAdd(t[i * n + k], t[k * n + j], sum[0]);
+      const E pair = root[i] + root[j];
+      const Divisor<E> divisor(Choose(vanishes(pair), one, pair));
+      t[i * n + j] = divisor.Divide(t[i * n + j] + (sum[0] + sum[1]));
+    }
+    for (int i = 0; i < j; ++i) {
+      E& element = t[i * n + j];
+      const E unsolvable = Choose(vanishes(element), element, NaN<E>());
+      element = Choose(vanishes(root[i] + root[j]), unsolvable, element);
+    }
+    t[j * n + j] = root[j];
+    for (int i = j + 1; i < n; ++i) t[i * n + j] = E{};
   }
 }
 

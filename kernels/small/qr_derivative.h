@@ -1,5 +1,5 @@
-// Derivatives of the factors of small matrices A = Q R, one per lane: their tangents for dA, and
-// the cotangent of A for those of Q and R.
+// Derivatives of the factors of small matrices A = Q R, one per lane. They are the tangents for dA,
+// and the cotangent of A for those of Q and R.
 //
 // Q has the shape of A, m by n with m >= n, and R a real diagonal. Let X = dA R⁻¹ and C = Qᴴ X. W
 // is upper triangular: C's upper triangle plus the adjoint of its lower one. Then dR = W R and dQ =

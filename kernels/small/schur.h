@@ -222,8 +222,9 @@ class QrIteration {
   int n_;
   E* h_;
   E* z_;
-  // The state of each lane: the rows of its block (end_ is -1 when all are found), the row where
-  // its bulge starts, and its steps since a deflation. These count up to twice kExceptionalStep.
+  // The state of each lane: the rows of its block, the row where its bulge starts, and its steps
+  // since a deflation. end_ is -1 when all eigenvalues are found. These count up to twice
+  // kExceptionalStep.
   V first_, end_, start_, since_;
   int last_;  // the largest end_
 };

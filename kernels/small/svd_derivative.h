@@ -1,5 +1,5 @@
 // Derivatives of singular values and vectors of small square matrices A = U diag(s) Vᴴ, one per
-// lane: their tangents for dA, and the cotangent of A for those of U, s and Vᴴ.
+// lane. They are the tangents for dA, and the cotangent of A for those of U, s and Vᴴ.
 //
 // Let P = Uᴴ dA V, R = F ∘ (P + Pᴴ) and Q = G ∘ (P - Pᴴ), where F and G are ReciprocalGaps of
 // differences and of sums. Then ds = Re diag P, dU = U (R + Q) / 2 and dV = V (R - Q) / 2. The

@@ -26,8 +26,8 @@ struct Run {
   EndRow<E> row[2];
 };
 
-// A row that also has the two interface unknowns between neighbouring runs: the last one of the
-// left run and the first one of the right run.
+// A row that also has the two interface unknowns between neighbouring runs. They are the last one
+// of the left run and the first one of the right run.
 template <class E>
 struct InterfaceRow {
   E left, right;

@@ -20,7 +20,7 @@ struct Balanced {
   int* order;
 };
 
-// Replaces A by D⁻¹ Pᵀ A P D. Elements must be of at most about 1.
+// Replaces A by D⁻¹ Pᵀ A P D. The magnitudes of elements must be at most about 1.
 template <class Team, class E>
 LINALG_TEAM void Balance(const Team& team, int n, E* a, int ld, Balanced<RealElement<E>> balanced) {
   using V = RealElement<E>;

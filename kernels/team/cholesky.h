@@ -95,7 +95,7 @@ LINALG_TEAM int Cholesky(const Team& team, int n, E* a, int ld) {
         .c = a, .ld = ld, .first_row = end, .rows = n, .first_col = end, .cols = n, .lower = true};
     const PanelFactor<E> below{.first = a + k, .stride = ld, .step = 1};
     team.Phase([&](int thread) {
-      // In this phase, not in the one before: another thread may still have read the block there.
+      // It is in this phase, because in the one before another thread may still read the block.
       for (int i = k + thread; i < end; i += team.size()) {
         diagonal.SolveWithin(i - k, a + i * ld + k);
       }

@@ -238,9 +238,9 @@ LINALG_TEAM void FormVectors(const Team& team, int n, const ReductionWork<E>& wo
   });
 }
 
-// The tridiagonal form of the Hermitian part of work.a, scaled by a power of two: d of n elements,
-// e of n - 1, and the inverse of the scale. If kVectors is true, Q of that form takes the operand's
-// place. Returns 0, or -1 for a matrix that is not finite; d and e are zero then.
+// The tridiagonal form of the Hermitian part of work.a, scaled by a power of two. d has n elements
+// and e has n - 1. The inverse of the scale is kept too. If kVectors is true, Q of that form takes
+// the operand's place. Returns 0, or -1 for a matrix that is not finite; d and e are zero then.
 template <bool kVectors, class Team, class E>
 LINALG_TEAM int ReduceHermitian(const Team& team, int n, HermitianPart part,
                                 const ReductionWork<E>& work, double* d, double* e,

@@ -34,8 +34,8 @@ LINALG_TEAM void ProductTile(int n, int i0, int down, int j0, A&& a, B&& b, Put&
   }
 }
 
-// A phase that calls put(i, j, x) with each element of A B, for some twice. put must write neither
-// what a(i, k) nor what b(k, j) reads.
+// A phase that calls put(i, j, x) with each element of A B. Some elements come twice. put must
+// write neither what a(i, k) nor what b(k, j) reads.
 template <class E, class Team, class A, class B, class Put>
 LINALG_TEAM void Product(const Team& team, int n, A&& a, B&& b, Put&& put) {
   const Tiling tiling(team);

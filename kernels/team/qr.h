@@ -238,8 +238,7 @@ struct QrWork {
 
 // Replaces the m by n matrix `a` by R and `count` reflectors, with an `order` (n) by columns of
 // decreasing norm if that is given. If `factored`, the reflectors are given, below the diagonal of
-// `a`. take() may then read them, before the first q_cols columns of their product take their
-// place.
+// `a`. Then take() may read them before the first q_cols columns of their product take their place.
 template <class Team, class E, class Take>
 LINALG_TEAM void Qr(const Team& team, int m, int n, int count, bool factored, int* order,
                     int q_cols, E* a, int ld, const QrWork<E>& work, Take&& take) {

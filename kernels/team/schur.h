@@ -1,5 +1,5 @@
-// Schur form of general matrices by a team of threads, A = Z T Zᴴ: Hessenberg form, then the QR
-// iteration with implicit shifts and LAPACK's criteria (lahqr; Golub and Van Loan, Matrix
+// Schur form A = Z T Zᴴ of general matrices by a team of threads. Hessenberg form is followed by
+// the QR iteration with implicit shifts and LAPACK's criteria (lahqr; Golub and Van Loan, Matrix
 // Computations, 4th ed., 7.5).
 //
 // Real matrices take two shifts at a time, so that T is real, with blocks of order 2 as LAPACK has

@@ -51,8 +51,8 @@ LINALG_TEAM void SolveInPasses(const Team& team, const Passes& passes, int n, E*
   if (pivots != nullptr && passes.back) ApplyPivots(team, n, pivots, true, cols, b, ldb);
 }
 
-// Solves A x = b, where b(i, j) are the elements of b. x is all NaN where the matrix is singular or
-// its factors hold NaN: substitution would leave entries finite that meet no NaN.
+// Solves A x = b, where b(i, j) are the elements of b. If the matrix is singular or its factors
+// hold NaN, x is all NaN: substitution would leave entries finite that meet no NaN.
 template <class Team, class E, class Rhs>
 LINALG_TEAM Outcome<E> Solve(const Team& team, int n, E* a, int ld, int* pivots, int* permutation,
                              int cols, Rhs&& b, E* x, int ldx) {

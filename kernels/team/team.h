@@ -10,7 +10,7 @@
 //
 // Sum, Best and Any are barriers too. Between two phases every thread computes the same, from
 // memory that the next phase does not write. Within a phase no thread reads what another one
-// writes. So the threads may run in any order, even one after another: tests do so on the CPU, and
+// writes. So the threads may run in any order, even one after another. Tests do so on the CPU, and
 // run them at the same time to find races. In CUDA a team is a part of a warp, a warp or a block
 // (kernels/cuda/team.h).
 //

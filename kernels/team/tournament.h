@@ -1,5 +1,5 @@
-// The pairs of Jacobi's method, as rounds of a tournament: each of n meets each other once in a
-// sweep, n / 2 pairs at a time.
+// The order of Jacobi's rotations, as rounds of a tournament. Each of n columns meets each other
+// once in a sweep, n / 2 pairs at a time.
 #pragma once
 
 #include "kernels/team/team.h"

@@ -96,7 +96,7 @@ LINALG_TEAM void SubstituteVector(const Team& team, int n, const E* a, int ld, b
         panel[step * i * ldb] = y;
       }
     });
-    // In a phase of its own: another thread may still have read them before.
+    // This is a phase of its own, because in the one before another thread may still read them.
     team.Phase([&](int thread) {
       if (thread != 0) return;
       LINALG_UNROLL

@@ -21,7 +21,7 @@ inline constexpr int kTileRows = sizeof(E) > 8 ? 2 : 4;
 template <class E>
 inline constexpr int kTileCols = sizeof(E) > 4 ? 4 : 8;
 
-// The layout of a team's threads in tiles of C: `down` rows by `across` columns of threads take a
+// The layout of a team's threads in tiles of C. `down` rows by `across` columns of threads take a
 // tile, and `groups` of them take turns.
 //
 // A thread's rows lie `down` apart, its columns side by side. So the threads of a warp load either

@@ -171,7 +171,8 @@ def _install(products: bool) -> None:
 
 def _prepared(enabled: bool, products: bool) -> _Switch:
   if not isinstance(enabled, bool) or not isinstance(products, bool):
-    raise TypeError(f"enabled and products must be bool, got {enabled!r} and {products!r}.")
+    raise TypeError(
+        f"accelerate: enabled and products must be bool, got {enabled!r} and {products!r}.")
   with _Process.lock:
     if enabled:
       _install(products=False)

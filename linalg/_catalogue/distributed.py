@@ -8,7 +8,8 @@ from linalg._catalogue.record import Function, Kind
 
 EYE = np.eye(3)
 
-_function = functools.partial(Function, module="linalg.distributed")
+_function = functools.partial(
+    Function, module="linalg.distributed", no_cases="takes one matrix on several devices")
 _tall, _definite, _square, _triangular, _stacks, _moves = (
     functools.partial(_function, kind=Kind("distributed", section)) for section in (
         "Tall matrices", "Positive definite matrices", "Square matrices", "Triangular matrices",
@@ -35,6 +36,6 @@ DISTRIBUTED: tuple[Function, ...] = (
     _square("lu_factor", classes=("LUFactor",)),
     _square("lu_solve"),
     _triangular("solve_triangular"),
-    _stacks("batched"),
-    _moves("report", classes=("Report",)),
+    _stacks("batched", no_cases="takes a function"),
+    _moves("report", classes=("Report",), no_cases="takes a compiled program"),
 )

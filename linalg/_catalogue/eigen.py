@@ -9,8 +9,9 @@ import scipy.linalg
 import linalg
 from linalg._catalogue import checks, matrices, sharded
 from linalg._catalogue.case import Case
+from linalg._catalogue.invariants import triangular
 from linalg._catalogue.operands import hermitian, positive_definite, square_general
-from linalg._catalogue.record import Behaviour, Function, Kind
+from linalg._catalogue.record import NO_SCHUR_FORM, NO_SPECTRUM, Behaviour, Failure, Function, Kind
 from linalg._catalogue.timed import GENERAL, HERMITIAN, Timed, called
 
 EYE = np.eye(3)
@@ -207,6 +208,7 @@ EIGEN: tuple[Function, ...] = (
             "eigh(a).eigenvalues": "Array",
             "eigh_ex(a)": "Arrays3",
         },
+        fails=NO_SPECTRUM,
         cases=(
             Case("eigh", linalg.eigh, hermitian, (2,), _eigh_ratio,
                  lambda a: (
@@ -217,6 +219,7 @@ EIGEN: tuple[Function, ...] = (
         )),
     Function(
         "eigvalsh", OF_HERMITIAN, behaviours=(EQUAL,), sharded=sharded.LARGEST,
+        fails=NO_SPECTRUM,
         cases=(
             Case("eigvalsh", linalg.eigvalsh, hermitian, (2,), _eigvalsh_ratio,
                  lambda a: (np.linalg.eigvalsh(a),), jnp.linalg.eigvalsh, limit=60.0,
@@ -230,6 +233,8 @@ EIGEN: tuple[Function, ...] = (
             "eigh_tridiagonal(a, a)": "Arrays2",
             "eigh_tridiagonal(a, a, eigvals_only=True)": "Array",
         },
+        fails=NO_SPECTRUM._replace(
+            call=lambda a: linalg.eigh_tridiagonal(a[..., 1, :], a[..., 0, :-1])),
         cases=(
             Case("eigh_tridiagonal", linalg.eigh_tridiagonal, _tridiagonal, (1, 1),
                  lambda operands, results: _eigh_ratio(
@@ -254,6 +259,9 @@ EIGEN: tuple[Function, ...] = (
             "eigh_generalized(a, eigvals_only=True)": "Array",
             "eigh_generalized(a, a, True, True)": "Array",
         },
+        fails=Failure(
+            -1, "has an indefinite b: its leading minor of order 2 is not positive.",
+            lambda b: linalg.eigh_generalized(EYE, b)),
         cases=(
             Case("eigh_generalized", linalg.eigh_generalized, _pair, (2, 2), _pencil_ratio,
                  lambda a, b: scipy.linalg.eigh(a, b) if a.size else (a.real[0:0, 0], a),
@@ -265,8 +273,9 @@ EIGEN: tuple[Function, ...] = (
         behaviours=(Behaviour(
             "tells a loss that depends on the choice of eigenvectors",
             ("derivatives/test_gauge.py::test_rotation_among_equal_eigenvalues",)),),
-        sharded=sharded.ON_ONE_DEVICE, arguments=(lambda w, v: w[0], EYE),
+        sharded=sharded.ON_ONE_DEVICE, arguments=(lambda w, v: w.sum(), EYE),
         results={"eigh_gauge_error(lambda w, v: w.sum(), a)": "Array"},
+        fails=NO_SPECTRUM,
         no_cases="takes a function"),
     Function(
         "eig", OF_GENERAL, classes=("EigResult",),
@@ -278,6 +287,7 @@ EIGEN: tuple[Function, ...] = (
             "eig_ex(a)": "Arrays3",
             "eig_ex(a, left=True)": "Arrays4",
         },
+        fails=NO_SPECTRUM,
         cases=(
             Case("eig", linalg.eig, square_general, (2,), _eig_ratio, _eig_oracle(left=False),
                  jnp.linalg.eig, invariant=_eig_invariant, limit=20.0, complex=True, slow=True,
@@ -293,6 +303,7 @@ EIGEN: tuple[Function, ...] = (
     Function(
         "eigvals", OF_GENERAL, behaviours=(SCALE, GRADED), sharded=sharded.STACK,
         results={"eigvals(a)": "Array", "eigvals_ex(a)": "Arrays2"},
+        fails=NO_SPECTRUM,
         cases=(
             Case("eigvals", linalg.eigvals, square_general, (2,), _eigvals_ratio,
                  lambda a: (scipy.linalg.eigvals(a) if a.size else np.zeros(0, complex),),
@@ -304,6 +315,8 @@ EIGEN: tuple[Function, ...] = (
     Function(
         "schur", OF_GENERAL, behaviours=(SCHUR, GRADED), sharded=sharded.STACK,
         results={"schur(a)": "Arrays2", 'schur_ex(a, "complex")': "Arrays3"},
+        calls={"": lambda m, a, p, b: triangular(*m.schur(a, output="complex"))},
+        fails=NO_SCHUR_FORM,
         cases=(
             Case("schur", linalg.schur, square_general, (2,), _schur_ratio, _schur_oracle("real"),
                  jax.scipy.linalg.schur, invariant=_schur_invariant, limit=20.0, slow=True,
@@ -326,6 +339,7 @@ EIGEN: tuple[Function, ...] = (
             ("derivatives/test_operations.py::test_square",))),
         sharded=sharded.STACK,
         results={"hessenberg(a)": "Array", "hessenberg(a, calc_q=True)": "Arrays2"},
+        calls={"": lambda m, a, p, b: m.hessenberg(a, calc_q=True)},
         cases=(
             Case("hessenberg", lambda a: linalg.hessenberg(a, calc_q=True), square_general, (2,),
                  _hessenberg_ratio,

@@ -1,5 +1,7 @@
 """Functions of square matrices: f(A)."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import jax.scipy.linalg
@@ -10,7 +12,15 @@ import linalg
 from linalg._catalogue import sharded
 from linalg._catalogue.distance import composed
 from linalg._catalogue.operands import general, hermitian, positive_definite, square
-from linalg._catalogue.record import Behaviour, Function, Kind
+from linalg._catalogue.record import (
+    NO_SCHUR_FORM,
+    NO_SPECTRUM,
+    SINGULAR,
+    Behaviour,
+    Failure,
+    Function,
+    Kind,
+)
 from linalg._catalogue.timed import GENERAL, Timed, called
 from linalg._catalogue.why import PRODUCTS
 
@@ -39,6 +49,8 @@ FUNCTIONS: tuple[Function, ...] = (
             "each matrix scaled by itself; Fréchet derivative",
             ("values/test_matrix_functions.py::test_expm",)),),
         sharded=sharded.STACK,
+        calls={"": lambda m, a, p, b: m.expm(a / 4)},
+        fails=Failure(math.nan, "has no LU factors: they would hold NaN."),
         cases=(
             composed("expm", linalg.expm, _scaled, (2,), lambda a: (_expm(a),),
                      jax.scipy.linalg.expm, 10, varying={0: PRODUCTS}, stock_hangs=True,
@@ -51,6 +63,8 @@ FUNCTIONS: tuple[Function, ...] = (
             "batched; derivative at equal eigenvalues",
             ("values/test_matrix_functions.py::test_sqrtm",)),),
         sharded=sharded.STACK,
+        calls={"": lambda m, a, p, b: m.sqrtm(p)},
+        fails=NO_SCHUR_FORM,
         cases=(
             composed("sqrtm", linalg.sqrtm, positive_definite, (2,),
                      lambda a: (_spectral(np.sqrt)(a)[0] + 0j,), jax.vmap(jax.scipy.linalg.sqrtm),
@@ -66,6 +80,7 @@ FUNCTIONS: tuple[Function, ...] = (
             "of 0": lambda m, a: m.matrix_power(a, 0),
             "of -1": lambda m, a: m.matrix_power(a, -1),
         },
+        fails=SINGULAR._replace(call=lambda a: linalg.matrix_power(a, -2)),
         cases=(
             composed("matrix_power", lambda a: linalg.matrix_power(a, 3), square, (2,),
                      lambda a: (np.linalg.matrix_power(a, 3),),
@@ -82,6 +97,7 @@ FUNCTIONS: tuple[Function, ...] = (
              "values/test_matrix_functions.py::test_parameters_of_a_function")),),
         sharded=sharded.STACK, arguments=(EYE, jnp.exp),
         results={"funm_hermitian(a, lambda w: w)": "Array"},
+        fails=NO_SPECTRUM,
         cases=(
             composed("funm_hermitian", lambda a: linalg.funm_hermitian(a, jnp.sin), hermitian, (2,),
                      _spectral(np.sin), condition=20),
@@ -96,6 +112,7 @@ FUNCTIONS: tuple[Function, ...] = (
              "values/test_hermitian_functions.py::test_derivatives_of_a_clamped_matrix")),),
         sharded=sharded.OF_GRAM, arguments=(EYE, 2),
         results={"inverse_pth_root(a, 4, epsilon=1e-12)": "Array"},
+        fails=NO_SPECTRUM,
         cases=(
             composed("inverse_pth_root", lambda a: linalg.inverse_pth_root(a, 4), positive_definite,
                      (2,), _spectral(lambda w: w**-0.25), condition=20),

@@ -37,5 +37,5 @@ def triangular(rng, batch, n, dtype, *, lower):
 
 
 def unitary(rng, n, dtype):
-  """In double precision, so that products with it are rounded to `dtype` once."""
+  """It is in double precision, so that products with it are rounded to `dtype` once."""
   return np.linalg.qr(general(rng, (), n, n, np.promote_types(dtype, np.float64)))[0]

@@ -12,7 +12,7 @@ from linalg._catalogue.case import Case
 from linalg._catalogue.distance import case_of, composed
 from linalg._catalogue.factors import reflectors, take
 from linalg._catalogue.operands import general, square, unitary_beside
-from linalg._catalogue.record import Behaviour, Function, Kind
+from linalg._catalogue.record import NO_SINGULAR_VALUES, Behaviour, Function, Kind
 from linalg._catalogue.timed import GENERAL, Timed, called
 from linalg._catalogue.why import SUMS
 
@@ -206,6 +206,10 @@ ORTHOGONAL: tuple[Function, ...] = (
             "derivatives/test_operations.py::test_triangular_solve",
             "values/test_factorisations.py::test_agrees_with_scipy")),),
         sharded="Q itself, linalg.distributed.qr of a tall matrix", arguments=(EYE, EYE[0]),
+        calls={
+            "": lambda m, a, p, b: m.householder_product(
+                b, b[0] / (2 * jnp.abs(b[0]) + 1).astype(b.dtype)),
+        },
         cases=(
             Case("householder_product", linalg.householder_product, _reflectors, (2, 1),
                  _householder_ratio, _householder_oracle, jax.lax.linalg.householder_product,
@@ -218,6 +222,10 @@ ORTHOGONAL: tuple[Function, ...] = (
             ("values/test_matrix_functions.py::test_ormqr",)),),
         sharded="Q itself, linalg.distributed.qr of a tall matrix", arguments=(EYE, EYE[0], EYE),
         results={"ormqr(a, a, a, left=False)": "Array"},
+        calls={
+            "": lambda m, a, p, b: m.ormqr(
+                b, b[0] / (2 * jnp.abs(b[0]) + 1).astype(b.dtype), a, left=False, transpose=True),
+        },
         cases=(
             case_of("ormqr", linalg.ormqr, _reflectors_beside(left=True), (2, 1, 2),
                     lambda a, taus, c: (_householder_oracle(a, taus)[0] @ c,),
@@ -245,6 +253,7 @@ ORTHOGONAL: tuple[Function, ...] = (
             "svd_ex(a)": "Arrays4",
             "svd_ex(a, compute_uv=False)": "Arrays2",
         },
+        fails=NO_SINGULAR_VALUES,
         cases=(
             Case("svd", linalg.svd, general, (2,), _svd_ratio, _svd_oracle(full_matrices=True),
                  jnp.linalg.svd, invariant=_svd_invariant, rectangular=True, limit=50.0, slow=True,
@@ -258,6 +267,7 @@ ORTHOGONAL: tuple[Function, ...] = (
     Function(
         "svdvals", SINGULAR_VALUES, behaviours=(SPECTRUM,), sharded=sharded.VALUES,
         results={"svdvals(a)": "Array", "svdvals_ex(a)": "Arrays2"},
+        fails=NO_SINGULAR_VALUES,
         cases=(
             Case("svdvals", linalg.svdvals, general, (2,), _svdvals_ratio,
                  lambda a: (np.linalg.svd(a, compute_uv=False),), jnp.linalg.svdvals,
@@ -271,6 +281,8 @@ ORTHOGONAL: tuple[Function, ...] = (
             "derivative at equal singular values, to second order",
             ("values/test_matrix_functions.py::test_polar_at_equal_singular_values",)),),
         results={"polar(a)": "Arrays2"},
+        calls={"": lambda m, a, p, b: m.polar(a)},
+        fails=NO_SINGULAR_VALUES,
         cases=(
             composed("polar", linalg.polar, square, (2,), _polar_oracle("right"),
                      jax.vmap(jax.scipy.linalg.polar), 20, stock_hangs=True),
@@ -288,6 +300,7 @@ ORTHOGONAL: tuple[Function, ...] = (
             "": lambda m, a: m.matrix_rank(a),
             "of a vector": lambda m, a: m.matrix_rank(a[0, 0]),
         },
+        fails=NO_SINGULAR_VALUES,
         cases=(
             composed("matrix_rank", linalg.matrix_rank, square, (2,),
                      lambda a: (np.linalg.matrix_rank(a),), jnp.linalg.matrix_rank,
@@ -299,6 +312,7 @@ ORTHOGONAL: tuple[Function, ...] = (
             "inf at singular matrices, with finite derivatives",
             ("values/test_norms.py::test_cond_at_degenerate_matrices",)),),
         sharded=sharded.VALUES,
+        fails=NO_SINGULAR_VALUES,
         cases=(
             composed("cond", linalg.cond, square, (2,), lambda a: (np.linalg.cond(a),),
                      jnp.linalg.cond, 20, empty=False,

@@ -10,15 +10,15 @@ from linalg._catalogue import checks
 from linalg._catalogue.case import Case
 from linalg._catalogue.factors import cholesky_factor, cholesky_product, solved
 from linalg._catalogue.operands import columns_beside, positive_definite, vector, with_columns
-from linalg._catalogue.record import Behaviour, Function, Kind
+from linalg._catalogue.record import INDEFINITE, Behaviour, Failure, Function, Kind
 from linalg._catalogue.timed import (
-    COLUMN,
-    LOWER_FACTOR,
-    POSITIVE_DEFINITE,
-    UPPER_FACTOR,
-    VECTOR,
-    Timed,
-    called,
+  COLUMN,
+  LOWER_FACTOR,
+  POSITIVE_DEFINITE,
+  UPPER_FACTOR,
+  VECTOR,
+  Timed,
+  called,
 )
 
 EYE = np.eye(3)
@@ -79,6 +79,7 @@ POSITIVE: tuple[Function, ...] = (
             "cholesky(a, upper=True, symmetrize_input=False)": "Array",
             "cholesky_ex(a)": "Arrays2",
         },
+        fails=INDEFINITE,
         cases=(
             Case("cholesky", linalg.cholesky, positive_definite, (2,), _cholesky_ratio(lower=True),
                  lambda a: (np.linalg.cholesky(a),), jnp.linalg.cholesky, lapack=True,
@@ -106,10 +107,13 @@ POSITIVE: tuple[Function, ...] = (
     Function(
         "cho_factor", KIND, behaviours=(ALONE,),
         results={"cho_factor(a)": "tuple[Array, bool]"},
+        calls={"": lambda m, a, p, b: jnp.triu(m.cho_factor(p)[0])},
+        fails=INDEFINITE,
         no_cases="cholesky in another form, with a triangle that is not set to 0"),
     Function(
         "cho_solve", KIND, behaviours=(ALONE,), arguments=((EYE, True), EYE),
         results={"cho_solve((a, True), a)": "Array"},
+        calls={"": lambda m, a, p, b: m.cho_solve(m.cho_factor(p, lower=True), b)},
         cases=(
             Case("cho_solve", lambda l, b: linalg.cho_solve((l, True), b),
                  with_columns(cholesky_factor), (2, 2), checks.solution_ratio(cholesky_product),
@@ -128,6 +132,9 @@ POSITIVE: tuple[Function, ...] = (
         sharded="linalg.distributed.cholesky of the sum", arguments=(EYE, EYE[0]),
         results={
             "cholesky_update(a, a, downdate=True)": "Array", "cholesky_update_ex(a, a)": "Arrays2"},
+        fails=Failure(
+            0, "is not positive definite after the downdate: its leading minor of order 2 is not "
+            "positive.", lambda r: linalg.cholesky_update(r, EYE[1] / 2, downdate=True)),
         cases=(
             Case("cholesky_update", linalg.cholesky_update, _factor_and_vector, (2, 1),
                  _update_ratio(downdate=False), _update_oracle(1),

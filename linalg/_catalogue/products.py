@@ -11,14 +11,14 @@ from linalg._catalogue import checks, sharded
 from linalg._catalogue.case import Case
 from linalg._catalogue.distance import composed
 from linalg._catalogue.operands import (
-    general,
-    square,
-    two_square,
-    two_vectors,
-    unitary_beside,
-    vector,
+  general,
+  square,
+  two_square,
+  two_vectors,
+  unitary_beside,
+  vector,
 )
-from linalg._catalogue.record import Behaviour, Function, Kind
+from linalg._catalogue.record import NO_SINGULAR_VALUES, Behaviour, Function, Kind
 from linalg._catalogue.timed import GENERAL, Timed, called
 from linalg._catalogue.why import PRODUCTS, SUMS
 
@@ -63,6 +63,7 @@ PRODUCTS_AND_NORMS: tuple[Function, ...] = (
             "of vectors": lambda m, a: m.norm(a, axis=1, keepdims=True),
             "0": lambda m, a: m.norm(a, 0, axis=1),
         },
+        fails=NO_SINGULAR_VALUES._replace(call=lambda a: linalg.norm(a, 2, (-2, -1))),
         cases=(
             composed("norm", lambda a: linalg.norm(a, axis=(-2, -1)), general, (2,),
                      _norm_oracle("fro"), lambda a: jnp.linalg.norm(a, axis=(-2, -1)),
@@ -83,6 +84,7 @@ PRODUCTS_AND_NORMS: tuple[Function, ...] = (
             "values, and a subgradient at 0",
             ("values/test_norms.py::test_gradient_of_matrix_norms",)),),
         sharded=sharded.VALUES,
+        fails=NO_SINGULAR_VALUES._replace(call=lambda a: linalg.matrix_norm(a, ord="nuc")),
         cases=(
             *(composed(f"matrix_norm_{order}", _matrix_norm(linalg, order), general, (2,),
                        _norm_oracle(order), _matrix_norm(jnp.linalg, order), 2, rectangular=True,
@@ -168,6 +170,7 @@ PRODUCTS_AND_NORMS: tuple[Function, ...] = (
         "block_diag", PARTS,
         behaviours=(Behaviour("batched", ("values/test_matrix_functions.py::test_block_diag",)),),
         sharded="jax.scipy.linalg.block_diag", results={"block_diag(a, a)": "Array"},
+        calls={"": lambda m, a, p, b: m.block_diag(a, b)},
         cases=(
             composed("block_diag", linalg.block_diag, two_square, (2, 2),
                      lambda a, b: (scipy.linalg.block_diag(a, b),),

@@ -3,6 +3,7 @@
 import functools
 import importlib
 import inspect
+import math
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -38,6 +39,26 @@ class Behaviour(NamedTuple):
   tests: tuple[str, ...]  # paths under tests/, with "::" and a name if one test shows it
 
 
+class Failure(NamedTuple):
+  """A matrix that fails, and what `linalg.checked` says about it.
+
+  It is an identity with another middle entry. `call` takes a stack of such matrices. By default the
+  stack replaces the first matrix of the record's arguments.
+  """
+
+  entry: float
+  message: str
+  call: Callable[..., Any] | None = None
+
+
+_UNFACTORED = "{}: it holds NaN or Inf, or did not converge (info -1)."
+INDEFINITE = Failure(-1, "is not positive definite: its leading minor of order 2 is not positive.")
+SINGULAR = Failure(0, "is singular: pivot 2 of its LU factors is zero.")
+NO_SPECTRUM = Failure(math.nan, _UNFACTORED.format("has no eigendecomposition"))
+NO_SINGULAR_VALUES = Failure(math.nan, _UNFACTORED.format("has no singular values"))
+NO_SCHUR_FORM = Failure(math.nan, _UNFACTORED.format("has no Schur form"))
+
+
 @dataclass(frozen=True)
 class Function:
   """The facts about one public function that its code does not tell.
@@ -56,13 +77,17 @@ class Function:
     behaviours: rows of docs/functions.md.
     sharded: what to use for a matrix that several devices share, if linalg.distributed lacks the
       function or its `_ex` form. {name} stands for the name.
+    fails: how it fails under `linalg.checked`, if it does.
     arguments: the arguments of a call. By default, each required parameter is a 3 by 3 matrix.
     results: expression, after the module's name -> its type for a type checker. `a` is an array and
       `flag` a bool. By default a call with an array for each required parameter returns an array.
-    calls: suffix of a test's name -> call(module, a) for a stack of square matrices. The types of
-      the results are those of jax.numpy.linalg. By default each required parameter is the stack.
+    calls: suffix of a test's name -> a call that JAX's module takes too. A function that follows
+      jax.numpy.linalg has call(module, a) for a stack of square matrices, and results of JAX's
+      types. By default each required parameter is the stack. A function that follows JAX's other
+      modules has call(module, a, p, b), and JAX's results. a is a general matrix, p a positive
+      definite one, and b has two columns.
     cases: how it is called, checked and timed. The first is the usual way.
-    no_cases: why a function of matrices has no cases.
+    no_cases: why a function has no cases.
   """
 
   name: str
@@ -73,6 +98,7 @@ class Function:
   differs: str = ""
   behaviours: tuple[Behaviour, ...] = ()
   sharded: str = ""
+  fails: Failure | None = None
   arguments: tuple[Any, ...] = ()
   results: Mapping[str, str] = field(default_factory=dict)
   calls: Mapping[str, Callable[..., Any]] = field(default_factory=dict)

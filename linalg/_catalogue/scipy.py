@@ -11,12 +11,13 @@ import linalg.scipy
 from linalg._catalogue import checks, matrices
 from linalg._catalogue.case import Case
 from linalg._catalogue.distance import case_of
+from linalg._catalogue.invariants import singular, spectral
 from linalg._catalogue.operands import (
-    hermitian,
-    positive_definite,
-    square,
-    square_general,
-    with_columns,
+  hermitian,
+  positive_definite,
+  square,
+  square_general,
+  with_columns,
 )
 from linalg._catalogue.record import Behaviour, Function, Kind
 from linalg._catalogue.timed import BANDS, COLUMN, Timed
@@ -105,7 +106,7 @@ def _regulator(rng, batch, m, n, dtype):
 BELOW, ABOVE = 2, 1  # diagonals of the banded matrices
 
 
-def _dense(ab, above):
+def dense(ab, above):
   """The matrix with these diagonals. The corners of ab are not read."""
   count, n = ab.shape[-2:]
   a = np.zeros((*ab.shape[:-2], n, n), ab.dtype)
@@ -115,9 +116,9 @@ def _dense(ab, above):
   return a
 
 def _dense_lower(ab):
-  return _dense(ab, 0)
+  return dense(ab, 0)
 
-def _dense_hermitian(ab):
+def dense_hermitian(ab):
   strict = np.tril(_dense_lower(ab), -1)
   return strict + checks.adjoint(strict) + np.eye(ab.shape[-1]) * ab[..., :1, :].real
 
@@ -160,10 +161,10 @@ def _solve_of(name, call, operands, dense, **options):
 def _cholesky_banded_ratio(operands, results):
   (ab,), (factor,) = operands, results
   return checks.factorisation(
-      _dense_hermitian(ab), _dense_of_factor(factor), checks.eps(factor))
+      dense_hermitian(ab), _dense_of_factor(factor), checks.eps(factor))
 
 def _cholesky_banded_oracle(ab):
-  l = np.linalg.cholesky(_dense_hermitian(ab))
+  l = np.linalg.cholesky(dense_hermitian(ab))
   factor = np.zeros_like(ab)
   for t in range(min(ab.shape)):
     factor[t, : ab.shape[-1] - t] = np.diagonal(l, -t)
@@ -183,11 +184,14 @@ def _riccati(function):
   return lambda a, *rest: (function(a, *rest) if a.size else a,)
 
 _function = functools.partial(Function, kind=BEYOND, module="linalg.scipy")
-_otherwise = functools.partial(Function, kind=OTHERWISE, module="linalg.scipy")
+_otherwise = functools.partial(
+    Function, kind=OTHERWISE, module="linalg.scipy",
+    no_cases="a function of linalg in another form")
 
 SCIPY_FUNCTIONS: tuple[Function, ...] = (
     _function(
         "solve_sylvester", behaviours=(EQUATIONS,),
+        calls={"": lambda m, a, p, b: m.solve_sylvester(a, p[:2, :2], b)},
         cases=(
             case_of("solve_sylvester", linalg.scipy.solve_sylvester, _sylvester, (2, 2, 2),
                     _nonempty(scipy.linalg.solve_sylvester), jax.scipy.linalg.solve_sylvester,
@@ -270,6 +274,10 @@ SCIPY_FUNCTIONS: tuple[Function, ...] = (
                 "gradients_by_what_a_function_refers_to",
                 "numbers_that_a_function_refers_to"))),),
         arguments=(EYE, jnp.exp), results={"funm(a, lambda x: x)": "Array | Arrays2"},
+        calls={
+            "": lambda m, a, p, b: m.funm(p, jnp.log),
+            "and error": lambda m, a, p, b: m.funm(a, jnp.cos, disp=False)[0],
+        },
         cases=(
             case_of("funm", lambda a: linalg.scipy.funm(a, jnp.log), _to_the_right, (2,),
                     lambda a: (scipy.linalg.logm(a) + 0j if a.size else a,), condition=20,
@@ -291,6 +299,7 @@ SCIPY_FUNCTIONS: tuple[Function, ...] = (
             "batches broadcast; each matrix scaled by itself",
             ("values/test_composed.py::test_results",)),),
         results={"expm_frechet(a, a, compute_expm=True)": "Arrays2"},
+        calls={"": lambda m, a, p, b: m.expm_frechet(a / 4, p)},
         cases=(
             case_of("expm_frechet",
                     lambda a, e: linalg.scipy.expm_frechet(a / 4, e, compute_expm=False),
@@ -327,7 +336,7 @@ SCIPY_FUNCTIONS: tuple[Function, ...] = (
         cases=(
             _solve_of("solve_banded",
                       lambda ab, b: linalg.scipy.solve_banded((BELOW, ABOVE), ab, b),
-                      with_columns(_banded), lambda ab: _dense(ab, ABOVE),
+                      with_columns(_banded), lambda ab: dense(ab, ABOVE),
                       stock=_stock_solve_banded,
                       timed=Timed((BANDS, COLUMN),
                                   lambda n: 2 * n * (BELOW + 1) * (BELOW + ABOVE + 1))),
@@ -338,7 +347,7 @@ SCIPY_FUNCTIONS: tuple[Function, ...] = (
         cases=(
             _solve_of("solveh_banded",
                       lambda ab, b: linalg.scipy.solveh_banded(ab, b, lower=True),
-                      with_columns(_banded_positive), _dense_hermitian),
+                      with_columns(_banded_positive), dense_hermitian),
         )),
     _function(
         "cholesky_banded", behaviours=(BANDED,),
@@ -355,13 +364,61 @@ SCIPY_FUNCTIONS: tuple[Function, ...] = (
                       lambda cb, b: linalg.scipy.cho_solve_banded((cb, True), b),
                       with_columns(_banded_positive), _dense_of_factor),
         )),
-    _otherwise("cholesky", results={"cholesky(a, True)": "Array"}),
-    _otherwise("det"),
-    _otherwise("eigh", results={"eigh(a)": "Arrays2", "eigh(a, eigvals_only=True)": "Array"}),
-    _otherwise("inv"),
-    _otherwise("lu", results={"lu(a)": "Arrays3", "lu(a, True)": "Arrays2"}),
-    _otherwise("qr", results={'qr(a, mode="economic")': "Arrays2"}),
-    _otherwise("qr_multiply"),
-    _otherwise("solve"),
-    _otherwise("svd", results={"svd(a)": "Arrays3", "svd(a, compute_uv=False)": "Array"}),
+    _otherwise(
+        "cholesky", results={"cholesky(a, True)": "Array"},
+        calls={
+            "": lambda m, a, p, b: m.cholesky(p),
+            "lower": lambda m, a, p, b: m.cholesky(p, True, True, False),
+        }),
+    _otherwise(
+        "det",
+        calls={"": lambda m, a, p, b: m.det(a)}),
+    _otherwise(
+        "eigh", results={"eigh(a)": "Arrays2", "eigh(a, eigvals_only=True)": "Array"},
+        calls={
+            "": lambda m, a, p, b: spectral(*m.eigh(p)),
+            "of a general matrix": lambda m, a, p, b: m.eigh(a, None, False, True),
+        }),
+    _otherwise(
+        "inv",
+        calls={"": lambda m, a, p, b: m.inv(a)}),
+    _otherwise(
+        "lu", results={"lu(a)": "Arrays3", "lu(a, True)": "Arrays2"},
+        calls={
+            "": lambda m, a, p, b: m.lu(a),
+            "permuted": lambda m, a, p, b: m.lu(b, True),
+        }),
+    _otherwise(
+        "qr", results={'qr(a, mode="economic")': "Arrays2"},
+        calls={
+            "": lambda m, a, p, b: m.qr(b),
+            "economic": lambda m, a, p, b: m.qr(b, mode="economic"),
+            "pivoted": lambda m, a, p, b: m.qr(b, mode="economic", pivoting=True),
+            "r": lambda m, a, p, b: m.qr(b, mode="r"),
+            "r pivoted": lambda m, a, p, b: m.qr(b, mode="r", pivoting=True),
+        }),
+    _otherwise(
+        "qr_multiply",
+        calls={
+            "": lambda m, a, p, b: m.qr_multiply(b, a),
+            "left": lambda m, a, p, b: m.qr_multiply(
+                b, a[:2], "left", pivoting=True, conjugate=True),
+            "of a vector": lambda m, a, p, b: m.qr_multiply(a, b[:, 0]),
+        }),
+    _otherwise(
+        "solve",
+        calls={
+            "": lambda m, a, p, b: m.solve(a, b),
+            "of a vector": lambda m, a, p, b: m.solve(a, b[:, 0]),
+            # JAX's gradient of complex matrices assumes that A is its own transpose.
+            "pos": lambda m, a, p, b: m.solve(p.real, b.real, True, assume_a="pos"),
+            "her": lambda m, a, p, b: m.solve(p, b, assume_a="her"),
+        }),
+    _otherwise(
+        "svd", results={"svd(a)": "Arrays3", "svd(a, compute_uv=False)": "Array"},
+        calls={
+            "full": lambda m, a, p, b: singular(*m.svd(b)),
+            "": lambda m, a, p, b: singular(*m.svd(b, False)),
+            "of values": lambda m, a, p, b: m.svd(b, compute_uv=False),
+        }),
 )

@@ -11,36 +11,36 @@ from linalg._catalogue import checks, matrices, sharded
 from linalg._catalogue.case import Case
 from linalg._catalogue.distance import composed
 from linalg._catalogue.factors import (
-    cholesky_factor,
-    cholesky_product,
-    lu_factors,
-    lu_operands,
-    lu_product,
-    solved,
-    take,
-    unpack_lu,
+  cholesky_factor,
+  cholesky_product,
+  lu_factors,
+  lu_operands,
+  lu_product,
+  solved,
+  take,
+  unpack_lu,
 )
 from linalg._catalogue.operands import (
-    columns_beside,
-    general,
-    positive_definite,
-    square,
-    vector,
-    with_columns,
+  columns_beside,
+  general,
+  positive_definite,
+  square,
+  vector,
+  with_columns,
 )
-from linalg._catalogue.record import Behaviour, Function, Kind
+from linalg._catalogue.record import NO_SINGULAR_VALUES, SINGULAR, Behaviour, Function, Kind
 from linalg._catalogue.timed import (
-    COLUMN,
-    DIAGONAL,
-    FACTOR,
-    GENERAL,
-    LOWER_FACTOR,
-    PIVOTS,
-    TALL,
-    TALL_COLUMN,
-    VECTOR,
-    Timed,
-    called,
+  COLUMN,
+  DIAGONAL,
+  FACTOR,
+  GENERAL,
+  LOWER_FACTOR,
+  PIVOTS,
+  TALL,
+  TALL_COLUMN,
+  VECTOR,
+  Timed,
+  called,
 )
 from linalg._catalogue.why import SUMS
 
@@ -205,6 +205,17 @@ def _slogdet_ratio(operands, results):
       checks.worst(np.abs(sign - expected_sign), scale),
       checks.worst(np.abs(logabsdet - expected), scale * np.maximum(np.abs(expected), 1)))
 
+def _solve_logdet_ratio(operands, results):
+  a, b = operands
+  x, *determinant = results
+  return max(checks.solution(a, x, b), _slogdet_ratio((a,), determinant))
+
+def _solve_logdet_oracle(a, b):
+  return (np.linalg.solve(a, b), *np.linalg.slogdet(a))
+
+def _stock_solve_logdet(a, b):
+  return (jnp.linalg.solve(a, b), *jnp.linalg.slogdet(a))
+
 def _slogdet_of_factors(packed, pivots):
   return tuple(np.linalg.slogdet(lu_product(packed, pivots)))
 
@@ -218,6 +229,7 @@ SOLVING: tuple[Function, ...] = (
                 "with `assume_a=`, one triangle is read",
                 ("values/test_matrix_functions.py::test_solve_reads_one_triangle",))),
         results={'solve(a, a, assume_a="pos")': "Array", "solve_ex(a, a)": "Arrays2"},
+        fails=SINGULAR,
         cases=(
             Case("solve", linalg.solve, with_columns(square), (2, 2),
                  checks.solution_ratio(lambda a: a), solved, jnp.linalg.solve, lapack=True,
@@ -232,11 +244,35 @@ SOLVING: tuple[Function, ...] = (
                      lambda a, b: jax.scipy.linalg.solve(a, b, assume_a="her"), 20, variant=True),
         )),
     Function(
+        "solve_logdet", SYSTEMS, classes=("SolveLogdetResult",),
+        behaviours=(Behaviour(
+            "x and log |det A| from one factorization; one handler for both cotangents of a small "
+            "definite matrix",
+            ("values/test_solve_logdet.py",)),),
+        sharded="linalg.distributed.cho_factor and its methods solve and logdet, or lu_factor and "
+                "its methods solve and slogdet",
+        results={
+            "solve_logdet(a, a)": "linalg.SolveLogdetResult",
+            'solve_logdet(a, a, assume_a="pos").logabsdet': "Array",
+        },
+        cases=(
+            Case("solve_logdet", lambda a, b: linalg.solve_logdet(a, b)[:3], with_columns(square),
+                 (2, 2), _solve_logdet_ratio, _solve_logdet_oracle, _stock_solve_logdet,
+                 closed_form=3, matrix="nonsingular",
+                 of_matrix=lambda a: (a, columns_beside(a))),
+            Case("solve_logdet_pos",
+                 lambda a, b: linalg.solve_logdet(a, b, assume_a="pos")[:3],
+                 with_columns(positive_definite), (2, 2), _solve_logdet_ratio,
+                 _solve_logdet_oracle, _stock_solve_logdet, matrix="positive",
+                 of_matrix=lambda a: (a, columns_beside(a))),
+        )),
+    Function(
         "inv", SYSTEMS,
         differs="a singular matrix has NaN, not a mixture with infinities; batches sharded on "
                 "Explicit meshes",
         behaviours=(GRADED, NO_MIXTURE),
         results={"inv(a)": "Array", "inv_ex(a)": "Arrays2"},
+        fails=SINGULAR,
         cases=(
             Case("inv", linalg.inv, square, (2,), _inv_ratio, lambda a: (np.linalg.inv(a),),
                  jnp.linalg.inv, lapack=True,
@@ -257,6 +293,7 @@ SOLVING: tuple[Function, ...] = (
             "": lambda m, a: m.lstsq(a[0], a[1]),
             "of a vector": lambda m, a: m.lstsq(a[0], a[1, 0]),
         },
+        fails=NO_SINGULAR_VALUES._replace(call=lambda a: linalg.lstsq(a, a)),
         cases=(
             composed("lstsq", linalg.lstsq, _overdetermined, (2, 2), _lstsq_oracle,
                      jax.vmap(jnp.linalg.lstsq), 20,
@@ -271,6 +308,7 @@ SOLVING: tuple[Function, ...] = (
             "any shape and rank; derivative at equal singular values",
             ("values/test_lstsq.py::test_derivatives_at_constant_rank",)),),
         results={"pinv(a, rtol=1e-3)": "Array"},
+        fails=NO_SINGULAR_VALUES,
         cases=(
             composed("pinv", linalg.pinv, square, (2,), lambda a: (np.linalg.pinv(a),),
                      jnp.linalg.pinv, 20,
@@ -292,10 +330,12 @@ SOLVING: tuple[Function, ...] = (
         )),
     Function(
         "lu_factor", LU, behaviours=(PLAIN,), results={"lu_factor(a)": "Arrays2"},
+        fails=SINGULAR,
         no_cases="lu without the permutation"),
     Function(
         "lu_solve", LU, behaviours=(PLAIN,), arguments=((EYE, np.arange(3)), EYE),
         results={"lu_solve((a, a), a)": "Array"},
+        calls={"": lambda m, a, p, b: m.lu_solve(m.lu_factor(a), b, 1)},
         cases=(
             Case("lu_solve", lambda lu, pivots, b: linalg.lu_solve((lu, pivots), b),
                  with_columns(lu_factors), (2, 1, 2), checks.solution_ratio(lu_product),
@@ -308,6 +348,7 @@ SOLVING: tuple[Function, ...] = (
     Function(
         "lu_pivots_to_permutation", LU, behaviours=(AGREES,), sharded=sharded.ON_ONE_DEVICE,
         arguments=(np.arange(3), 3), results={"lu_pivots_to_permutation(a, 3)": "Array"},
+        calls={"": lambda m, a, p, b: m.lu_pivots_to_permutation(m.lu(a)[1], 5)},
         cases=(
             Case("lu_pivots_to_permutation",
                  lambda pivots: linalg.lu_pivots_to_permutation(pivots, pivots.shape[-1]),
@@ -321,11 +362,16 @@ SOLVING: tuple[Function, ...] = (
     Function(
         "solve_triangular", TRIANGULAR, behaviours=(AGREES,),
         results={'solve_triangular(a, a, trans="T")': "Array"},
+        calls={"": lambda m, a, p, b: m.solve_triangular(a, b, "T", lower=True)},
         no_cases="triangular_solve with other flags"),
     Function(
         "triangular_solve", TRIANGULAR, behaviours=(AGREES, GRADED),
         sharded="linalg.distributed.solve_triangular",
         results={"triangular_solve(a, a, lower=True)": "Array"},
+        calls={
+            "": lambda m, a, p, b: m.triangular_solve(
+                a, b, left_side=True, lower=True, transpose_a=True),
+        },
         cases=(
             Case("triangular_solve",
                  lambda a, b: linalg.triangular_solve(a, b, left_side=True, lower=True),
@@ -360,6 +406,11 @@ SOLVING: tuple[Function, ...] = (
             "tridiagonal_solve(a, a, a, a)": "Array",
             "tridiagonal_solve_ex(a, a, a, a)": "Arrays2",
         },
+        calls={"": lambda m, a, p, b: m.tridiagonal_solve(a[0], p[0], a[1], b)},
+        fails=SINGULAR._replace(
+            call=lambda a: linalg.tridiagonal_solve(
+                jnp.zeros_like(a[..., 0]), jnp.diagonal(a, 0, -2, -1), jnp.zeros_like(a[..., 0]),
+                jnp.broadcast_to(EYE[:, :1], (*a.shape[:-2], 3, 1)))),
         cases=(
             Case("tridiagonal_solve", linalg.tridiagonal_solve, _three_diagonals, (1, 1, 1, 2),
                  checks.solution_ratio(_of_three_diagonals),

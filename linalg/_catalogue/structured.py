@@ -15,6 +15,12 @@ from linalg._catalogue.record import Function, Kind
 _function = functools.partial(Function, module="linalg.structured")
 _blocks = functools.partial(_function, kind=Kind("structured", "Block-tridiagonal systems"))
 
+_kalman = functools.partial(_function, kind=Kind("structured", "State-space models"))
+_MODEL = ", ".join(f"{name}=a" for name in (
+    "transition", "transition_covariance", "observation", "observation_covariance",
+    "initial_mean", "initial_covariance"))
+_RECURSION = "a recursion over many operands, not a function of matrices: values/test_kalman.py"
+
 EYES, ZEROS, VECTOR = np.stack([np.eye(3)] * 2), np.zeros((1, 3, 3)), np.zeros((2, 3))
 
 
@@ -108,4 +114,12 @@ STRUCTURED_FUNCTIONS: tuple[Function, ...] = (
         cases=(
             _case("block_tridiagonal_solve", linalg.structured.block_tridiagonal_solve, general,
                   (3, 3, 3, 3), _general_oracle),)),
+    _kalman(
+        "kalman_filter", classes=("KalmanFilterResult",), arguments=(np.zeros((4, 2)),),
+        results={f"kalman_filter(a, {_MODEL})": "linalg.structured.KalmanFilterResult"},
+        no_cases=_RECURSION),
+    _kalman(
+        "kalman_smoother", classes=("KalmanSmootherResult",), arguments=(np.zeros((4, 2)),),
+        results={f"kalman_smoother(a, {_MODEL})": "linalg.structured.KalmanSmootherResult"},
+        no_cases=_RECURSION),
 )

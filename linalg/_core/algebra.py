@@ -29,30 +29,38 @@ def identities_like(a: jax.Array) -> jax.Array:
   return zeros_like(a) + identity(a)
 
 
-def on_diagonal(a: jax.Array) -> jax.Array:
-  """A mask of the diagonal, of the rank of `a`."""
-  rows, cols = a.shape[-2:]
-  return expand(jnp.eye(rows, cols, dtype=bool), a)
+def on_diagonal(a: jax.Array, offset: int = 0) -> jax.Array:
+  """A mask of the diagonal that begins at column `offset`, or at row -`offset`.
 
-
-def diagonal_of(a: jax.Array) -> jax.Array:
-  """The diagonal of square matrices, as a sum: a gather's transpose has no sharding.
-
-  XLA fuses the sum with the operation that makes the matrices.
+  It has the rank of `a`.
   """
-  return jnp.sum(jnp.where(on_diagonal(a), a, 0), axis=-1)
+  rows, cols = a.shape[-2:]
+  return expand(jnp.eye(rows, cols, k=offset, dtype=bool), a)
 
 
-def stored_diagonal(a: jax.Array) -> jax.Array:
-  """The diagonal of square matrices that are stored in memory.
+def diagonal_of(a: jax.Array, offset: int = 0) -> jax.Array:
+  """A diagonal of square matrices, as a sum: a gather's transpose has no sharding.
 
-  `diagonal_of` would read the whole matrix; this reads every (n + 1)th entry. A symbolic size
-  cannot be a stride, so such matrices go to `diagonal_of`.
+  XLA fuses the sum with the operation that makes the matrices. Zeros at the end of a diagonal
+  beside the main one give it length n.
+  """
+  return jnp.sum(jnp.where(on_diagonal(a, offset), a, 0), axis=-1 if offset >= 0 else -2)
+
+
+def stored_diagonal(a: jax.Array, offset: int = 0) -> jax.Array:
+  """`diagonal_of` matrices that are stored in memory.
+
+  That would read the whole matrix; this reads every (n + 1)th entry. A symbolic size cannot be a
+  stride, so such matrices go to `diagonal_of`.
   """
   n = a.shape[-1]
-  if not isinstance(n, int):
-    return diagonal_of(a)
-  return a.reshape(*a.shape[:-2], n * n)[..., :: n + 1]
+  if not isinstance(n, int) or n == 0:
+    return diagonal_of(a, offset)
+  first = offset if offset >= 0 else -offset * n
+  diagonal = a.reshape(*a.shape[:-2], n * n)[..., first : n * (n - offset) : n + 1]
+  if offset == 0:
+    return diagonal
+  return jnp.pad(diagonal, ((0, 0),) * (diagonal.ndim - 1) + ((0, n - diagonal.shape[-1]),))
 
 
 def column_of(a: jax.Array, j: jax.Array) -> jax.Array:

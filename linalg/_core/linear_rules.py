@@ -1,4 +1,4 @@
-"""Derivative rules that are operations: a linear function of a tangent, and its transpose.
+"""Derivative rules that are operations: a linear function of tangents, and its transpose.
 
 Both have handlers, most of them for small matrices only. A handler does in one pass what the
 formula does in many operations. The formula is the fallback, and it is also what the operations are
@@ -13,7 +13,8 @@ import jax
 from linalg import ffi
 from linalg._core.algebra import plus, without_none, zeros_like
 
-Target = tuple[str, str, Sequence[Any]]  # a target's name, its signature, its results' dtypes
+# A target's name, its signature, its results' dtypes.
+Target = tuple[str, str, Sequence[Any] | Callable[..., Sequence[Any]]]
 
 
 def linear_pair(
@@ -22,27 +23,30 @@ def linear_pair(
     formula: Callable[..., Sequence[jax.Array]],
     *,
     constants: int,
-    argument: Callable[..., jax.Array],
+    argument: Callable[..., jax.Array | Sequence[jax.Array]],
     attributes: Mapping[str, Any] | None = None,
+    shared: Sequence[int] = (),
     suits: Callable[..., bool] | None = None,
     exported: bool = True,
 ) -> tuple[ffi.Operation, ffi.Operation]:
-  """The operations for a formula that is linear in its last operand, and for its transpose.
+  """The operations for a formula that is linear in its last operands, and for its transpose.
 
   Args:
     forward: the target that takes the formula's operands and returns its results.
-    backward: the target of the transpose. It takes all operands except the last, and the cotangents
-      of all results. It returns the cotangent of the last operand.
-    formula: `formula(*constants, x, **attributes) -> list of results`, differentiable.
-    constants: the number of operands before the last.
-    argument: `argument(*constants)`, an array of the type of the last operand.
+    backward: the target of the transpose. It takes the constants, and the cotangents of all
+      results. It returns the cotangents of the other operands.
+    formula: `formula(*constants, *x, **attributes) -> list of results`, differentiable.
+    constants: the number of operands before those that it is linear in.
+    argument: `argument(*constants)`, an array of the type of the last operand, or a sequence of
+      such arrays where there are several.
     attributes, suits, exported: as for `ffi.operation`.
+    shared: that of `forward`. `backward` shares those among the constants.
   """
 
   def transposed(*operands, **values):
     known, cotangents = operands[:constants], operands[constants:]
-    zero = zeros_like(argument(*known))
-    _, pullback = jax.vjp(lambda x: formula(*known, x, **values), zero)
+    zeros = [zeros_like(x) for x in _listed(argument(*known))]
+    _, pullback = jax.vjp(lambda *x: formula(*known, *x, **values), *zeros)
     return list(pullback(list(cotangents)))
 
   def derivative(operation, function):
@@ -64,22 +68,26 @@ def linear_pair(
 
     return jvp
 
-  def transpose_forward(cotangents, operands, **values):
-    return *(None,) * constants, backward_p(*operands[:constants], *cotangents, **values)
+  def transposition(operation):
+    """The transpose rule of an operation whose transpose is `operation()`."""
 
-  def transpose_backward(cotangents, operands, **values):
-    found = _listed(forward_p(*operands[:constants], *cotangents, **values))
-    return *(None,) * constants, *(
-        ct if x is None else None for x, ct in zip(operands[constants:], found, strict=True))
+    def transpose(cotangents, operands, **values):
+      found = _listed(operation()(*operands[:constants], *cotangents, **values))
+      return *(None,) * constants, *(
+          ct if x is None else None for x, ct in zip(operands[constants:], found, strict=True))
+
+    return transpose
 
   forward_p: ffi.Operation = ffi.operation(
-      *forward, attributes=attributes, suits=suits, exported=exported, fallback=formula,
-      jvp=derivative(lambda: forward_p, formula), transpose=transpose_forward)
+      *forward, attributes=attributes, shared=shared, suits=suits, exported=exported,
+      fallback=formula,
+      jvp=derivative(lambda: forward_p, formula), transpose=transposition(lambda: backward_p))
   backward_p: ffi.Operation = ffi.operation(
-      *backward, attributes=attributes, suits=suits, exported=exported, fallback=transposed,
-      jvp=derivative(lambda: backward_p, transposed), transpose=transpose_backward)
+      *backward, attributes=attributes, shared=[i for i in shared if i < constants], suits=suits,
+      exported=exported, fallback=transposed,
+      jvp=derivative(lambda: backward_p, transposed), transpose=transposition(lambda: forward_p))
   return forward_p, backward_p
 
 
-def _listed(results):
-  return list(results) if isinstance(results, tuple) else [results]
+def _listed(results: Any) -> list[Any]:
+  return list(results) if isinstance(results, (tuple, list)) else [results]

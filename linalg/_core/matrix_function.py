@@ -82,7 +82,7 @@ def matrix_function(
     da, *_, de, dc = tangents
     if da is not None:
       raise NotImplementedError(
-          f"{name} has derivatives of first and second order alone: the third was asked for.")
+          f"{name} has derivatives of first and second order only, and the third was requested.")
     change = by_numbers(second_p, primals, tangents, values)
     for directions, tangent in (((de, c), de), ((e, dc), dc)):
       if tangent is not None:

@@ -94,14 +94,20 @@ def as_complex(x: jax.Array) -> jax.Array:
   return x.astype(complex_dtype(x.dtype))
 
 
-def check_square(name: str, a: jax.Array) -> None:
+def check_square(name: str, a: jax.Array, operand: str = "") -> None:
+  """`operand` names it in the error, if the function takes several."""
   if a.ndim < 2 or a.shape[-1] != a.shape[-2]:
-    raise ValueError(f"Argument to {name}() must have shape [..., n, n], got {a.shape}")
+    raise ValueError(
+        f"Argument {operand}{' ' * bool(operand)}to {name}() must have shape [..., n, n], got "
+        f"{a.shape}")
 
 
-def check_matrix(name: str, a: jax.Array) -> None:
+def check_matrix(name: str, a: jax.Array, operand: str = "") -> None:
+  """`operand` is as for `check_square`."""
   if a.ndim < 2:
-    raise ValueError(f"Argument to {name}() must have shape [..., m, n], got {a.shape}")
+    raise ValueError(
+        f"Argument {operand}{' ' * bool(operand)}to {name}() must have shape [..., m, n], got "
+        f"{a.shape}")
 
 
 def incompatible(name: str, *operands: Any, names: Sequence[str] = ()) -> ValueError:
@@ -112,14 +118,16 @@ def incompatible(name: str, *operands: Any, names: Sequence[str] = ()) -> ValueE
       f"Incompatible shapes for arguments to {name}(): {', '.join(shapes)} and {last}")
 
 
-def check_columns(name: str, a: Any, b: jax.Array, columns: jax.Array) -> None:
+def check_columns(
+    name: str, a: Any, b: jax.Array, columns: jax.Array, what: str = "the matrix"
+) -> None:
   """Raises ValueError where right-hand sides do not fit `a`; `columns` is `b` as matrices."""
   if columns.ndim < 2 or columns.shape[-2] != a.shape[-1]:
-    error = incompatible(name, a, b)
+    error = incompatible(name, a, b, names=(what, "b"))
     if b.ndim > 1 and b.shape[-1] == a.shape[-1]:
       error = ValueError(f"{error}. {VECTORS}")
     raise error
-  check_batches(name, a, columns)
+  check_batches(name, a, columns, names=(what, "b"))
 
 
 def check_batches(

@@ -201,7 +201,7 @@ def refusal(name: str, platform: str) -> str | None:
   return device_refusal(_cuda.runtime_version(), _cuda.driver_version(), capabilities)
 
 
-# By target name, the target of the same handler for calls that XLA may record in a command buffer.
+# Target -> the target of the same handler for calls that XLA may record in a command buffer.
 _captured: dict[str, str] = {}
 
 

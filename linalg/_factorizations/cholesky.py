@@ -247,7 +247,7 @@ def cho_factor(
 @functools.partial(jax.jit, static_argnames=("lower", "overwrite"))
 def _cho_solve(c, b, lower, overwrite):
   (c, b), dtype = as_arrays("cho_solve", c, b)
-  check_square("cho_solve", c)
+  check_square("cho_solve", c, "factor")
   columns, vector = as_columns("cho_solve", c, b)
   x = cholesky_solve_p(c, columns, lower=lower, overwrite=overwrite)
   return (x[..., 0] if vector else x).astype(dtype)

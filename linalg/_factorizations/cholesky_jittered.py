@@ -105,16 +105,17 @@ def cholesky_jittered(
     upper, symmetrize_input: as for `cholesky`.
 
   Returns:
-    (factor, jitter, info): the factor (..., n, n); the jitter t (...) in the units of A, real, 0
-    where the matrix needs none, NaN where none is enough; info, int32 (...), 0 or the order of the
-    first leading minor that is not positive at the last try. The factor of such a matrix is NaN.
-    A matrix that needs no jitter has the bits of `cholesky`.
+    (factor, jitter, info). The factor is (..., n, n). The jitter t (...) is real, in the units of
+    A: 0 where the matrix needs none, NaN where none is enough. info, int32 (...), is 0 or the order
+    of the first leading minor that is not positive at the last try. The factor of such a matrix is
+    NaN. A matrix that needs no jitter has the bits of `cholesky`.
 
   A matrix that holds NaN, or whose diagonal has no positive mean, fails at once. The derivative is
   that of A + t I with a constant t. float16 and bfloat16 are factored in float32.
 
-  Other libraries start at absolute jitters: GPyTorch at 1e-6 (1e-8 in double precision), three
-  tries; GPJax and TensorFlow Probability at 1e-6, one try.
+  Other libraries have absolute jitters. GPyTorch tries three from 1e-6 on (1e-8 in double
+  precision), TensorFlow Probability's `retrying_cholesky` five from 1e-6 (1e-10). Both factor the
+  whole batch at each try. GPJax adds 1e-6 to every matrix.
 
   Algorithm: `cholesky`, which is then repeated for all failed matrices together.
 

@@ -8,14 +8,14 @@ from jax.typing import ArrayLike
 
 from linalg import ffi
 from linalg._core.algebra import (
-    adjoint,
-    binade,
-    diagonal_of,
-    expand,
-    imaginary,
-    nan_where,
-    triangle,
-    without_none,
+  adjoint,
+  binade,
+  diagonal_of,
+  expand,
+  imaginary,
+  nan_where,
+  triangle,
+  without_none,
 )
 from linalg._core.checks import check
 from linalg._core.operands import as_arrays, check_batches, check_square, incompatible
@@ -151,10 +151,10 @@ cholesky_update_p = ffi.operation(
 
 def _update(name, r, w, downdate):
   (r, w), dtype = as_arrays(name, r, w)
-  check_square(name, r)
+  check_square(name, r, "r")
   if w.ndim < 1 or w.shape[-1] != r.shape[-1]:
-    raise incompatible(name, r, w)
-  check_batches(name, r, w, ranks=(2, 1))
+    raise incompatible(name, r, w, names=("r", "w"))
+  check_batches(name, r, w, ranks=(2, 1), names=("r", "w"))
   factor, info = cholesky_update_p(r, w, downdate=bool(downdate))
   return factor.astype(dtype), info
 
@@ -213,8 +213,8 @@ def cholesky_update_ex(
 
   Returns:
     (factor, info): info, int32 of shape (...), is 0 where there is a factor. Otherwise the factor
-    is NaN, and info is the order of the first leading minor of A - w wᴴ that is not positive, or of
-    either matrix that is not finite.
+    is NaN. info is then the order of the first leading minor that is not positive (of A - w wᴴ) or
+    not finite (of either matrix).
 
   Example:
     >>> import jax.numpy as jnp, linalg

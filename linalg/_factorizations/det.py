@@ -51,7 +51,7 @@ def _trace_of_product(xt, da):
   return jnp.sum(xt * da, axis=(-2, -1))
 
 
-def _slogdet_tangents(sign, xt, da):
+def slogdet_tangents(sign, xt, da):
   # d log det A = tr(A⁻¹ dA). Its real part changes the magnitude, its imaginary part the phase.
   trace = _trace_of_product(xt, da)
   turn = sign * imaginary(trace.imag) if jnp.iscomplexobj(xt) else None
@@ -61,14 +61,14 @@ def _slogdet_tangents(sign, xt, da):
 def _slogdet_jvp(primals, tangents):
   (a,), (da,) = primals, tangents
   sign, logabsdet, xt = slogdet_inv_transposed_p(a)
-  return (sign, logabsdet), _slogdet_tangents(sign, xt, da)
+  return (sign, logabsdet), slogdet_tangents(sign, xt, da)
 
 
 def _slogdet_inv_transposed_jvp(primals, tangents):
   (a,), (da,) = primals, tangents
   sign, logabsdet, xt = slogdet_inv_transposed_p(a)
   return (sign, logabsdet, xt), (
-      *_slogdet_tangents(sign, xt, da), inverse_tangent(xt, da.mT))
+      *slogdet_tangents(sign, xt, da), inverse_tangent(xt, da.mT))
 
 
 # The log-determinant and the transposed inverse, from the same factors, as the derivative of a
@@ -113,8 +113,7 @@ def slogdet(a: ArrayLike, *, method: str | None = None) -> SlogdetResult:
   (a,), dtype = as_arrays("slogdet", a)
   check_square("slogdet", a)
   if method not in (None, "lu", "qr"):
-    raise ValueError(
-        f"Unknown slogdet method '{method}'. Supported methods are 'lu' (`None`), and 'qr'.")
+    raise ValueError(f"slogdet: method must be None, 'lu' or 'qr', got {method!r}.")
   sign, logabsdet = slogdet_p(a)
   return SlogdetResult(sign.astype(dtype), logabsdet.astype(real_dtype(dtype)))
 
@@ -202,8 +201,8 @@ def _adjugate(a):
   If P A = L U, it is ±adj(U) L⁻¹ P. There are three cases:
 
   - No pivot is zero: adj(U) = det(U) U⁻¹.
-  - One pivot is zero, the k-th: adj(U) is the product of the other pivots times V⁻¹ eₖ eₖᵀ V⁻¹,
-    where V is U with 1 for that pivot.
+  - Only the k-th pivot is zero: adj(U) is the product of the others times V⁻¹ eₖ eₖᵀ V⁻¹. V is U
+    with 1 for that pivot.
   - Several pivots are zero. Elimination can leave them at rank n - 1 too. A reflection Q gives
     adj(A) = -Q adj(A Q). If the rank is n - 1, the LU factors of A Q have one zero pivot, the last.
     If there are more, the rank is lower and the adjugate is zero.
@@ -397,7 +396,7 @@ def _lu_slogdet_jvp(primals, tangents):
   (packed, pivots), (dpacked, _) = primals, tangents
   sign, logabsdet = lu_slogdet_p(packed, pivots)
   *_, reciprocals = slogdet_inv_transposed_p(_as_matrices(stored_diagonal(packed)))
-  return (sign, logabsdet), _slogdet_tangents(
+  return (sign, logabsdet), slogdet_tangents(
       sign, reciprocals[..., 0], stored_diagonal(dpacked)[..., None])
 
 

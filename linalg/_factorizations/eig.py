@@ -39,7 +39,7 @@ def _largest(v):
 def _vectors_jvp(a, w, v, c):
   """dV, given C = V⁻¹ dA V.
 
-  dV = V (F ∘ C) + V diag(g), Fᵢⱼ = 1 / (wⱼ - wᵢ) off the diagonal; Giles, Collected matrix
+  dV = V (F ∘ C) + V diag(g), Fᵢⱼ = 1 / (wⱼ - wᵢ) off the diagonal. Source: Giles, Collected matrix
   derivative results for forward and reverse mode algorithmic differentiation (2008), 3.1. The
   factors g keep LAPACK's normalization: columns of length 1 whose largest element is real. Where a
   gap is within 8 √n eps ‖A‖ the two vectors are not determined and F is 0.
@@ -189,8 +189,8 @@ def eig_ex(a: ArrayLike, *, left: bool = False) -> tuple[jax.Array, ...]:
     a, left: as for `eig`.
 
   Returns:
-    (eigenvalues, eigenvectors, info), or (eigenvalues, left, right, info). info, int32 of shape
-    (...), is 0 on success, -1 if the matrix holds NaN or Inf, or positive if the iteration did not
+    (eigenvalues, eigenvectors, info), or (eigenvalues, left, right, info). info is int32 of shape
+    (...): 0 on success, -1 if the matrix holds NaN or Inf, positive if the iteration did not
     converge. Where it is not 0, the results are NaN.
 
   Example:

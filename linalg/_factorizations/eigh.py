@@ -42,10 +42,10 @@ def _real_diagonal(c):
 def eigenpairs_jvp(w, v, c):
   """(dw, dV) of A = V diag(w) Vᴴ, given C = Vᴴ dA V.
 
-  dw = diag C, and dV = V (F ∘ C), Fᵢⱼ = 1 / (wⱼ - wᵢ) off the diagonal; Giles, Collected matrix
-  derivative results for forward and reverse mode algorithmic differentiation (2008), 3.1. Vᴴ dV has
-  a zero diagonal. Where a gap is within 8 √n eps ‖A‖, the two vectors are not determined and F is
-  0, which is right for the projector onto their common space.
+  dw = diag C, and dV = V (F ∘ C), Fᵢⱼ = 1 / (wⱼ - wᵢ) off the diagonal. Source: Giles, Collected
+  matrix derivative results for forward and reverse mode algorithmic differentiation (2008), 3.1. Vᴴ
+  dV has a zero diagonal. F is 0 where a gap is within 8 √n eps ‖A‖: the two vectors are not
+  determined there. This is right for the projector onto their common space.
   """
   gaps = w[..., None, :] - w[..., :, None]
   norm = jnp.max(jnp.abs(w), axis=-1, initial=0)[..., None, None]
@@ -154,7 +154,7 @@ def _operand(name, a, uplo):
   elif uplo == "U":
     lower = False
   else:
-    raise ValueError(f"UPLO must be one of None, 'L', or 'U', got {uplo}")
+    raise ValueError(f"{name}: UPLO must be one of None, 'L', or 'U', got {uplo!r}.")
   (a,), dtype = as_arrays(name, a)
   check_square(name, a)
   return a, dtype, lower
@@ -182,15 +182,15 @@ def eigh(a: ArrayLike, UPLO: str | None = None, symmetrize_input: bool = True) -
     iteration does not converge, both are NaN for that matrix; see `eigh_ex` and `checked`.
 
   An eigenvector is determined up to a phase, and among equal eigenvalues up to a rotation. A
-  derivative has a meaning only where that choice has no effect; at equal eigenvalues the first is
-  that of symmetric functions of them and of projectors onto their common space, not that of a
-  general f(A). Second derivatives at equal eigenvalues are finite and not right: `funm_hermitian`
-  has them.
+  derivative has a meaning only where that choice has no effect. At equal eigenvalues the first
+  derivative is right for symmetric functions of them and for projectors onto their common space. It
+  is not right for a general f(A). Second derivatives at equal eigenvalues are finite and not right:
+  `funm_hermitian` has them.
 
   float16 and bfloat16 are decomposed in float32, and the results rounded.
 
-  Algorithm: reduction to tridiagonal form, then for small matrices QL iteration, one matrix per
-  lane, and for others divide and conquer, the largest by LAPACK syevd (heevd).
+  Algorithm: reduction to tridiagonal form. Small matrices then use QL iteration, one matrix per
+  lane, and others divide and conquer. The largest go to LAPACK syevd (heevd).
 
   Example:
     >>> import jax.numpy as jnp, linalg
@@ -216,8 +216,9 @@ def eigh_ex(
     a, UPLO, symmetrize_input: as for `eigh`.
 
   Returns:
-    (eigenvalues, eigenvectors, info): info, int32 of shape (...), is 0; -1 if the matrix holds NaN
-    or Inf; or positive if the iteration did not converge. Where it is not 0, the results are NaN.
+    (eigenvalues, eigenvectors, info). info is int32 of shape (...): 0 on success, -1 if the matrix
+    holds NaN or Inf, positive if the iteration did not converge. Where it is not 0, the results are
+    NaN.
 
   Example:
     >>> import jax.numpy as jnp, linalg

@@ -77,14 +77,13 @@ def _operands(d, e):
   check_arrays(name, d, e)
   d, e = jnp.asarray(d), jnp.asarray(e)
   if d.dtype != e.dtype:
-    raise TypeError(
-        f"diagonal and off-diagonal values must have same dtype, got {d.dtype} and {e.dtype}")
+    raise TypeError(f"{name}: d and e must have the same dtype, got {d.dtype} and {e.dtype}.")
   if not jnp.issubdtype(d.dtype, jnp.inexact):
-    raise TypeError(f"{name} takes floating and complex dtypes, got {d.dtype}")
+    raise TypeError(f"{name}: d and e must have a floating or complex dtype, got {d.dtype}.")
   if d.ndim < 1 or e.ndim < 1 or e.shape[-1] != jax.core.max_dim(d.shape[-1] - 1, 0):
     raise ValueError(
-        f"Arguments to {name}() must have shapes [..., n] and [..., n - 1], got {d.shape} and "
-        f"{e.shape}")
+        f"{name}: d and e must have shapes [..., n] and [..., n - 1], got {d.shape} and "
+        f"{e.shape}.")
   compute = compute_dtype(d.dtype)
   return d.astype(compute), e.astype(compute), d.dtype
 
@@ -96,12 +95,15 @@ def _chosen(select, select_range):
   if select == "i":
     first, last = select_range
     if first > last:
-      raise ValueError("Got empty index range in select_range.")
+      raise ValueError(
+          "eigh_tridiagonal: select_range must be (first, last) with first <= last, got "
+          f"{select_range}.")
     return slice(first, last + 1)
   if select == "v":
     raise NotImplementedError(
-        "eigh_tridiagonal(..., select='v') would have a result whose shape depends on its values")
-  raise ValueError("'select must have a value in {'a', 'i', 'v'}.")
+        "eigh_tridiagonal: the shape of the result of select='v' depends on its values; use 'a' or "
+        "'i'.")
+  raise ValueError(f"eigh_tridiagonal: select must be 'a' or 'i', got {select!r}.")
 
 
 @functools.partial(jax.jit, static_argnames=("eigvals_only", "select", "select_range"))

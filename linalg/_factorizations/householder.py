@@ -24,7 +24,8 @@ from linalg._factorizations.triangular import triangular_solve_p
 __all__ = ["householder_product", "ormqr"]
 
 # The derivatives of both operations differentiate textbook recurrences, in one scan over the
-# reflectors: Golub and Van Loan, Matrix Computations, 4th ed., algorithms 5.1.1, 5.1.2 and 5.2.1.
+# reflectors. Source: Golub and Van Loan, Matrix Computations, 4th ed., algorithms 5.1.1, 5.1.2 and
+# 5.2.1.
 
 
 def _apply_reflector(v, tau, a):
@@ -222,8 +223,8 @@ def ormqr(
     True
   """
   (a, taus, c), dtype = as_arrays("ormqr", a, taus, c)
-  for x in (a, c):
-    check_matrix("ormqr", x)
+  for operand, x in (("a", a), ("c", c)):
+    check_matrix("ormqr", x, operand)
   count = taus.shape[-1] if taus.ndim else None
   if count is None or count > min(a.shape[-2:]) or c.shape[-2 if left else -1] != a.shape[-2]:
     raise incompatible("ormqr", a, taus, c, names=("a", "taus", "c"))

@@ -149,7 +149,7 @@ def check_square_factors(name: str, packed: jax.Array, pivots: jax.Array) -> Non
 
   Raises TypeError for pivots that are not integers.
   """
-  check_square(name, packed)
+  check_square(name, packed, "factors")
   if not jnp.issubdtype(pivots.dtype, jnp.integer):
     raise TypeError(f"Pivots for {name}() must be integers, got {pivots.dtype}")
   names = ("factors", "pivots")
@@ -250,8 +250,8 @@ def _lu_pivots_to_permutation(pivots, permutation_size):
         f"{pivots.dtype} of shape {pivots.shape}")
   if not permutation_size >= pivots.shape[-1]:
     raise ValueError(
-        f"Output permutation size {permutation_size} has to exceed the trailing dimension of the "
-        f"pivots. Got pivots size {pivots.shape[-1]}")
+        "lu_pivots_to_permutation: permutation_size must be at least the number of pivots, "
+        f"{pivots.shape[-1]}, got {permutation_size}.")
   return lu_pivots_to_permutation_p(
       pivots.astype(jnp.int32), permutation_size=permutation_size)
 
@@ -294,8 +294,8 @@ def _lu_solve(packed, pivots, b, trans, overwrite):
   check_square_factors("lu_solve", packed, pivots)
   columns, vector = as_columns("lu_solve", packed, b)
   if trans not in (0, 1, 2):
-    raise ValueError(f"'trans' value must be 0, 1, or 2, got {trans}")
-  transpose, conjugate = parse_trans(trans)
+    raise ValueError(f"lu_solve: trans must be 0, 1 or 2, got {trans!r}.")
+  transpose, conjugate = parse_trans("lu_solve", trans)
   x = lu_solve_p(
       packed, pivots.astype(jnp.int32), columns, transpose=transpose, conjugate=conjugate,
       overwrite=overwrite)

@@ -200,8 +200,8 @@ def congruence(
   """
   operands = [x for x in (a, x, q) if x is not None]
   (a, x, *rest), dtype = as_arrays("congruence", *operands)
-  for operand in (a, x, *rest):
-    check_matrix("congruence", operand)
+  for operand, y in zip("axq", (a, x, *rest), strict=False):
+    check_matrix("congruence", y, operand)
   n, m = a.shape[-2:] if adjoint_a else a.shape[:-3:-1]
   if x.shape[-2:] != (n, n) or any(q.shape[-2:] != (m, m) for q in rest):
     raise incompatible("congruence", a, x, *rest, names=("a", "x", "q")[: 2 + len(rest)])

@@ -7,17 +7,17 @@ from linalg._core.implicit_functions import given_factors
 from linalg._factorizations.cholesky import cholesky_p, cholesky_solve_p
 from linalg._factorizations.matmul import product
 
-__all__ = ["positive_solve"]
+__all__ = ["factored_positive_solve_p", "positive_solve"]
 
 
 def _transpose(cotangents, operands, *, lower):
   # A is Hermitian, so its transpose is its conjugate.
   a, factor, _ = operands
-  return None, None, _factored_solve_p(a, factor, cotangents[0].conj(), lower=lower).conj()
+  return None, None, factored_positive_solve_p(a, factor, cotangents[0].conj(), lower=lower).conj()
 
 
 # A⁻¹ b, given A's Cholesky factor.
-_factored_solve_p = given_factors(
+factored_positive_solve_p = given_factors(
     "positive_solve",
     "n n, n n, n k -> n k",
     [2],
@@ -34,5 +34,5 @@ def positive_solve(a, b):
   Returns (x, info), with info of `cholesky_ex`.
   """
   factor, info = cholesky_p(jax.lax.stop_gradient(a), lower=True, symmetrize=False)
-  x = _factored_solve_p(a, factor, b, lower=True)
+  x = factored_positive_solve_p(a, factor, b, lower=True)
   return nan_where(info != 0, x, core=2), info

@@ -220,10 +220,11 @@ def qr(a: ArrayLike, mode: str = "reduced", *, pivoting: bool = False) -> Any:
   (a,), dtype = as_arrays("qr", a)
   check_matrix("qr", a)
   if mode not in ("reduced", "full", "complete", "r", "raw"):
-    raise ValueError(f"Unsupported QR decomposition mode '{mode}'")
+    raise ValueError(
+        f"qr: mode must be 'reduced', 'full', 'complete', 'r' or 'raw', got {mode!r}.")
   if pivoting:
     if mode == "raw":
-      raise ValueError("QR decomposition mode 'raw' has no pivoting")
+      raise ValueError("qr: pivoting=True needs another mode than 'raw'.")
     q, r, permutation = (qr_pivoted_complete_p if mode == "complete" else qr_pivoted_p)(a)
     q, r = q.astype(dtype), r.astype(dtype)
     return (r, permutation) if mode == "r" else (q, r, permutation)

@@ -14,6 +14,7 @@ from linalg._core.algebra import (
   norm_of_rows,
   on_diagonal,
   smallest_gap,
+  stored_diagonal,
   with_column,
   zeros_like,
 )
@@ -26,11 +27,6 @@ from linalg._factorizations.triangular import triangular_solve_p
 __all__ = ["rsf2csf", "schur", "schur_ex"]
 
 
-def _beside_diagonal(a, offset):
-  """A mask of the diagonal that begins at column `offset`, or at row -`offset`."""
-  return expand(jnp.eye(a.shape[-1], k=offset, dtype=bool), a)
-
-
 def _next(x, offset=1):
   """Returns y with yᵢ = xᵢ₊ₒ, and zeros beyond the end.
 
@@ -40,22 +36,10 @@ def _next(x, offset=1):
   return jax.lax.pad(x, jnp.zeros((), x.dtype), shift)
 
 
-def _stored(t, first, n):
-  """Returns each (n + 1)th element of matrices from a given element on, with a 0 at the end."""
-  beside = t.reshape(*t.shape[:-2], n * n)[..., first :: n + 1]
-  return jnp.pad(beside, ((0, 0),) * (beside.ndim - 1) + ((0, n - beside.shape[-1]),))
-
-
 def _blocks(t):
   """Returns (Tᵢᵢ, Tᵢ,ᵢ₊₁, Tᵢ₊₁,ᵢ, Tᵢ₊₁,ᵢ₊₁) for each row i, with 0 for elements outside."""
-  n = t.shape[-1]
-  if isinstance(n, int) and n > 0:  # a symbolic size allows no stride
-    # XLA would read the whole matrices for the sums below.
-    d, above, below = (_stored(t, first, n) for first in (0, 1, n))
-  else:
-    d = diagonal_of(t)
-    above = jnp.sum(jnp.where(_beside_diagonal(t, 1), t, 0), axis=-1)
-    below = jnp.sum(jnp.where(_beside_diagonal(t, -1), t, 0), axis=-2)
+  # XLA would read the whole matrices for the sums of `diagonal_of`.
+  d, above, below = (stored_diagonal(t, offset) for offset in (0, 1, -1))
   return d, above, below, _next(d)
 
 
@@ -85,8 +69,8 @@ def _triangulating(t, first):
   on = cosine + _next(cosine, -1).conj() + jnp.where(first, 0, 1 - second)
   return (
       jnp.where(on_diagonal(t), on[..., None], 0)
-      + jnp.where(_beside_diagonal(t, -1), sine[..., None, :], 0)
-      - jnp.where(_beside_diagonal(t, 1), sine.conj()[..., :, None], 0))
+      + jnp.where(on_diagonal(t, -1), sine[..., None, :], 0)
+      - jnp.where(on_diagonal(t, 1), sine.conj()[..., :, None], 0))
 
 
 def _real_triangulating(t, first):
@@ -107,8 +91,8 @@ def _real_triangulating(t, first):
   own = cosine + _next(cosine, -1) + alone.astype(t.dtype)
   real = (
       jnp.where(on_diagonal(t), own[..., None], 0)
-      + jnp.where(_beside_diagonal(t, -1), sine[..., None, :], 0)
-      - jnp.where(_beside_diagonal(t, 1), sine[..., :, None], 0))
+      + jnp.where(on_diagonal(t, -1), sine[..., None, :], 0)
+      - jnp.where(on_diagonal(t, 1), sine[..., :, None], 0))
   return real, turned - _next(turned, -1)
 
 
@@ -170,7 +154,7 @@ def _schur_jvp(primals, tangents):
     w = _triangulating(t, first)
     triangular = jnp.triu(congruence(w, t.astype(w.dtype), adjoint_a=True))
     lower = _lower_rotation(triangular, congruence(w, f.astype(w.dtype), adjoint_a=True))
-    in_block = _beside_diagonal(t, -1) & first[..., None, :]
+    in_block = on_diagonal(t, -1) & first[..., None, :]
     lower = jnp.where(in_block, 0, jnp.tril(congruence(w, lower).real, -1))
     x = _skew(lower)
     change = diagonal_of(f + product(t, x) - product(x, t))
@@ -198,7 +182,7 @@ schur_p = ffi.operation(
 
 def _schur(name, a, output):
   if output not in ("real", "complex"):
-    raise ValueError(f"Expected 'output' to be either 'real' or 'complex', got {output=}.")
+    raise ValueError(f"{name}: output must be 'real' or 'complex', got {output!r}.")
   (a,), dtype = as_arrays(name, a)
   check_square(name, a)
   if output == "complex":
@@ -256,7 +240,7 @@ def schur_ex(
     a, output: as for `schur`.
 
   Returns:
-    (T, Z, info). info, int32 of shape (...), is 0 on success, -1 if the matrix holds NaN or Inf, or
+    (T, Z, info). info is int32 of shape (...): 0 on success, -1 if the matrix holds NaN or Inf,
     positive if the iteration did not converge. Where it is not 0, the results are NaN.
 
   Example:
@@ -295,9 +279,9 @@ def rsf2csf(
   (t, z), dtype = as_arrays("rsf2csf", T, Z)
   for name, x in (("T", t), ("Z", z)):
     if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
-      raise ValueError(f"Input '{name}' must be square.")
+      raise ValueError(f"rsf2csf: {name} must have shape [..., n, n], got {x.shape}.")
   if t.shape[-1] != z.shape[-1]:
-    raise ValueError(f"Input array shapes must match: Z: {z.shape} vs. T: {t.shape}")
+    raise ValueError(f"rsf2csf: T and Z must have the same n, got {t.shape} and {z.shape}.")
   dtype = complex_dtype(dtype)
   if jnp.iscomplexobj(t):
     w = _triangulating(t, _begins_block(t))

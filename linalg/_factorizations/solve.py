@@ -139,7 +139,7 @@ solve_p = ffi.operation(
 
 
 def _columns(name, a, b):
-  check_square(name, a)
+  check_square(name, a, "a")
   columns = b[..., None] if b.ndim == 1 else b
   check_columns(name, a, b, columns)
   return columns
@@ -158,7 +158,7 @@ def _solve(name, a, b, assume_a, lower):
   columns = _columns(name, a, b)
   if assume_a not in ("gen", "sym", "her", "pos"):
     raise ValueError(
-        f"Expected assume_a to be one of ['gen', 'sym', 'her', 'pos']; got {assume_a!r}")
+        f"{name}: assume_a must be 'gen', 'sym', 'her' or 'pos', got {assume_a!r}.")
   if assume_a == "sym":
     strict = triangle(a, lower=lower, unit_diagonal=True)
     a = triangle(a, lower=lower) + strict.mT

@@ -121,7 +121,7 @@ svd_full_p = _make_operation("m n -> m m, min(m,n), n n, ()", full_matrices=True
 def values_tangent(x, y, axis):
   """dS = Re diag(Uᴴ dA V) of thin factors.
 
-  Given U and dA V it sums over columns (axis -2); given Vᴴ and Uᴴ dA, over rows (axis -1).
+  It sums over columns (axis -2) if given U and dA V, and over rows (axis -1) if given Vᴴ and Uᴴ dA.
   """
   return jnp.sum(x.conj() * y, axis=axis).real
 
@@ -175,11 +175,12 @@ def _svd(name, a, full_matrices, compute_uv, hermitian, subset_by_index) -> tupl
   whole = (0, jax.core.min_dim(*a.shape[-2:]))
   if subset_by_index is not None and subset_by_index != whole:
     if full_matrices and compute_uv:
-      raise ValueError("full_matrices and subset_by_index cannot both be set")
+      raise ValueError(f"{name}: subset_by_index needs full_matrices=False.")
     start, stop = subset_by_index
     if not 0 <= start < stop <= whole[1]:
       raise ValueError(
-          f"subset_by_index must be a range within (0, {whole[1]}), got {subset_by_index}")
+          f"{name}: subset_by_index must be a range within (0, {whole[1]}), got "
+          f"{subset_by_index}.")
     whole = subset_by_index
   chosen = slice(*whole)
   real = real_dtype(dtype)
@@ -249,10 +250,9 @@ def svd(
 
   A pair of singular vectors is determined up to a common phase. Pairs of equal singular values are
   determined up to a common rotation. A derivative has a meaning only where that choice has no
-  effect. At equal singular values the first derivative is right for symmetric functions of them,
-  for projectors onto their common spaces, and for U Vh, the unitary polar factor. At a singular
-  value of zero, U Vh has no derivative. Second derivatives at equal values are finite but wrong:
-  use `polar`.
+  effect. The first derivative is right at equal singular values for symmetric functions of them,
+  projectors onto their common spaces, and the polar factor U Vh. At a singular value of zero, U Vh
+  has no derivative. Second derivatives at equal values are finite but wrong: use `polar`.
 
   float16 and bfloat16 are decomposed in float32, and the results rounded.
 
@@ -316,9 +316,9 @@ def svd_ex(
     a, full_matrices, compute_uv, hermitian, subset_by_index: as for `svd`.
 
   Returns:
-    (U, S, Vh, info), or (S, info). info, int32 of shape (...), is 0 on success, -1 if the matrix
-    holds NaN or Inf, or positive if the iteration did not converge. Where it is not 0, the results
-    are NaN.
+    (U, S, Vh, info), or (S, info). info is int32 of shape (...): 0 on success, -1 if the matrix
+    holds NaN or Inf, positive if the iteration did not converge. Where it is not 0, the results are
+    NaN.
 
   Example:
     >>> import jax.numpy as jnp, linalg

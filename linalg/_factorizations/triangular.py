@@ -106,13 +106,13 @@ def triangular_solve(
     [[1. 2.]]
   """
   (a, b), dtype = as_arrays("triangular_solve", a, b)
-  check_square("triangular_solve", a)
+  check_square("triangular_solve", a, "a")
   vector = b.ndim == a.ndim - 1
   if vector:
     b = b[..., None] if left_side else b[..., None, :]
   if b.ndim < 2 or b.shape[-2 if left_side else -1] != a.shape[-1]:
-    raise incompatible("triangular_solve", a, b)
-  check_batches("triangular_solve", a, b)
+    raise incompatible("triangular_solve", a, b, names=("a", "b"))
+  check_batches("triangular_solve", a, b, names=("a", "b"))
   x = triangular_solve_p(
       a, b, left_side=left_side, lower=lower, transpose_a=transpose_a, conjugate_a=conjugate_a,
       unit_diagonal=unit_diagonal)
@@ -128,19 +128,19 @@ _TRANSPOSES: dict[Any, tuple[bool, bool]] = {
 }
 
 
-def parse_trans(trans: int | str) -> tuple[bool, bool]:
+def parse_trans(name: str, trans: int | str) -> tuple[bool, bool]:
   """Returns (transpose, conjugate) for SciPy's argument `trans`."""
   if trans not in _TRANSPOSES:
-    raise ValueError(f"Invalid 'trans' value {trans}")
+    raise ValueError(f"{name}: trans must be 0, 1, 2, 'N', 'T' or 'C', got {trans!r}.")
   return _TRANSPOSES[trans]
 
 
 @functools.partial(jax.jit, static_argnames=("trans", "lower", "unit_diagonal", "overwrite"))
 def _solve_triangular(a, b, trans, lower, unit_diagonal, overwrite):
   (a, b), dtype = as_arrays("solve_triangular", a, b)
-  check_square("solve_triangular", a)
+  check_square("solve_triangular", a, "a")
   columns, vector = as_columns("solve_triangular", a, b)
-  transpose, conjugate = parse_trans(trans)
+  transpose, conjugate = parse_trans("solve_triangular", trans)
   x = triangular_solve_p(
       a, columns, left_side=True, lower=lower, transpose_a=transpose, conjugate_a=conjugate,
       unit_diagonal=unit_diagonal, overwrite=overwrite)

@@ -72,7 +72,7 @@ def _solve(name, dl, d, du, b, perturb_singular):
   columns = b[..., None] if vector else b
   if any(x.ndim < 1 for x in diagonals) or columns.ndim < 2 or any(
       x.shape[-1] != columns.shape[-2] for x in diagonals):
-    error = incompatible(name, dl, d, du, b)
+    error = incompatible(name, dl, d, du, b, names=("dl", "d", "du", "b"))
     if b.ndim > 1 and b.shape == d.shape:
       error = ValueError(f"{error}. {VECTORS}")
     raise error

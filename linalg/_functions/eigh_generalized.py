@@ -134,9 +134,9 @@ def eigh_generalized(
     for type 3). Where B is not positive definite, or a matrix holds NaN or Inf, results are NaN for
     that pair. See `checked`.
 
-  Derivatives are those of `eigh`. They are right for distinct eigenvalues. At equal ones they are
-  right for functions that do not depend on the basis of the eigenspace. float16 and bfloat16 are
-  computed in float32.
+  Derivatives are those of `eigh`. They are right for distinct eigenvalues, and at equal ones for
+  functions that do not depend on the basis of the eigenspace. float16 and bfloat16 are computed in
+  float32.
 
   Algorithm: Cholesky factors of B, triangular solves and `eigh`, as LAPACK sygvd.
 
@@ -152,16 +152,16 @@ def eigh_generalized(
   del overwrite_a, overwrite_b, turbo, check_finite
   name = "eigh_generalized"
   if type not in (1, 2, 3):
-    raise ValueError(f"type must be 1, 2 or 3, got {type}")
+    raise ValueError(f"{name}: type must be 1, 2 or 3, got {type!r}.")
   operands, dtype = as_arrays(name, *((a,) if b is None else (a, b)))
-  for x in operands:
-    check_square(name, x)
+  for operand, x in zip("ab", operands, strict=False):
+    check_square(name, x, operand)
   ffi.refuse_sharded(name, *operands)
   matrix = hermitian_part(operands[0], lower=lower, symmetrize=False)
   factor = None
   if b is not None:
     if operands[0].shape[-1] != operands[1].shape[-1]:
-      raise incompatible(name, *operands)
+      raise incompatible(name, *operands, names=("a", "b"))
     factor, info = cholesky_p(operands[1], lower=lower, symmetrize=False)
     check(info, _INDEFINITE)
     factor = factor if lower else adjoint(factor)

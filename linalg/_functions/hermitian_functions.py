@@ -244,7 +244,8 @@ def inverse_pth_root(
     The roots (..., n, n). Without either epsilon, a root is NaN where the matrix is not positive
     definite. If one is given, eigenvalues below 0 count as 0 before it is added; rounding to
     bfloat16 can make small ones negative. A root is then NaN only where A holds NaN or Inf, or is
-    zero without `epsilon`.
+    zero without `epsilon`. Eigenvalues below n eps times the largest are rounding errors, unless A
+    is diagonal: `ridge_epsilon` should be larger.
 
   Statistics of gradients often begin as zero, in float32 or bfloat16. `ridge_epsilon=1e-6,
   epsilon=1e-12` is usual for them: a zero matrix has the root 1e-12^(-1/p) I. The shift is at least

@@ -10,7 +10,14 @@ from linalg._core.operands import as_arrays, check_matrix, real_dtype
 from linalg._core.public import public
 from linalg._factorizations.matmul import product
 from linalg._factorizations.svd import svd
-from linalg._functions.pinv import default_rtol, per_matrix, precision_of, pseudo_inverse_p
+from linalg._functions.pinv import (
+    default_rtol,
+    outside_range_of_adjoint,
+    outside_range_p,
+    per_matrix,
+    precision_of,
+    pseudo_inverse_p,
+)
 
 __all__ = ["lstsq"]
 
@@ -21,18 +28,19 @@ def _solution(u, inverses, vh, b):
 
 
 def _solution_jvp(primals, tangents):
-  # Let P = A⁺ and r = b - A x. Then dx = P (db - dA x) + P Pᴴ dAᴴ r + (I - P A) dAᴴ Pᴴ x; Golub and
-  # Pereyra (1973). It holds where the rank is constant.
-  a, *factors, b = primals
+  # Let P = A⁺ and r = (I - A P) b. Then dx = P (db - dA x) + P Pᴴ dAᴴ r + (I - P A) dAᴴ Pᴴ x; Golub
+  # and Pereyra (1973). It holds where the rank is constant.
+  *known, b = primals
   da, *_, db = tangents
   x = _solution_p(*primals)
-  p = pseudo_inverse_p(a, *factors)
+  p = pseudo_inverse_p(*known)
   if da is None:
     return x, product(p, db)
   dah = adjoint(da)
   turned = product(dah, product(p, x, adjoint_a=True))
-  moved = minus(db, product(da, x)) + product(p, product(dah, b - product(a, x)), adjoint_a=True)
-  return x, product(p, moved) + turned - product(p, product(a, turned))
+  residual = outside_range_p(*known, b)
+  moved = minus(db, product(da, x)) + product(p, product(dah, residual), adjoint_a=True)
+  return x, product(p, moved) + outside_range_of_adjoint(*known, turned)
 
 
 # A⁺ b. The inverse of a singular value that counts as 0 is 0.
@@ -78,12 +86,13 @@ def _lstsq(a, b, rcond):
 @jax.jit
 def _solve(a, b, rcond):
   (a, b), dtype = as_arrays("lstsq", a, b)
-  check_matrix("lstsq", a)
+  check_matrix("lstsq", a, "a")
   vector = b.ndim == 1 or b.shape == a.shape[:-1]
   columns = b[..., None] if vector else b
   if columns.ndim < 2 or columns.shape[-2] != a.shape[-2]:
     raise ValueError(
-        f"Leading dimensions of input arrays must match, got shapes {a.shape} and {b.shape}")
+        "lstsq: a and b must have shapes [..., m, n] and [..., m, k], or b the shape [..., m], got "
+        f"{a.shape} and {b.shape}.")
   x, residuals, rank, s = _lstsq(a, columns, tolerance(rcond, a, dtype))
   real = real_dtype(dtype)
   x = x[..., 0] if vector else x
@@ -108,7 +117,8 @@ def lstsq(
   Returns:
     (x, residuals, rank, s). x is (..., n, k), or (..., n) if `b` is vectors. Residuals are ‖b - A
     x‖² for each column, real (..., k), with k = 1 if `b` is vectors. Ranks are integers (...). s
-    holds the singular values, real (..., min(m, n)).
+    holds the singular values, real (..., min(m, n)). Small rows of A lose digits beside rows that
+    are far larger.
 
   float16 and bfloat16 are computed in float32 with its eps, and the results rounded. Their numbers
   count as exact: for a matrix that was rounded to them give `rcond`.

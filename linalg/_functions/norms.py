@@ -58,7 +58,7 @@ def _vector_norm(x, order, axis, keepdims):
     return _euclidean(x, axis, keepdims)
   if isinstance(order, str):
     hint = f" Use '{order[:-3]}jax.numpy.inf' instead." if order in ("inf", "-inf") else ""
-    raise ValueError(f"Invalid order '{order}' for vector norm.{hint}")
+    raise ValueError(f"ord of a vector norm must be a number or None, got {order!r}.{hint}")
   if order == np.inf:
     return jnp.max(jnp.abs(x), axis=axis, keepdims=keepdims, initial=0)
   if order == -np.inf:
@@ -74,7 +74,9 @@ def _matrix_norm(x, order, axis, keepdims):
   if order is None or order in ("f", "fro"):
     return _euclidean(x, axis, keepdims)
   if order not in ("nuc", 1, -1, 2, -2, np.inf, -np.inf):
-    raise ValueError(f"Invalid order '{order}' for matrix norm.")
+    raise ValueError(
+        "ord of a matrix norm must be 'fro', 'nuc', 1, -1, 2, -2, inf, -inf or None, got "
+        f"{order!r}.")
   x = jnp.moveaxis(x, axis, (-2, -1))
   if order in ("nuc", 2, -2):
     values = svdvals(x)
@@ -92,7 +94,7 @@ def _matrix_norm(x, order, axis, keepdims):
 def _canonical(axis, ndim):
   index = operator.index(axis)
   if not -ndim <= index < ndim:
-    raise ValueError(f"axis {axis} is out of bounds for array of dimension {ndim}")
+    raise ValueError(f"axis must be from {-ndim} to {ndim - 1} for x of rank {ndim}, got {axis}.")
   return index % ndim
 
 
@@ -145,10 +147,10 @@ def norm(
     return _vector_norm(a, ord, axes, keepdims).astype(dtype)
   if len(axes) != 2:
     raise ValueError(
-        f"Improper number of axes for norm: {axis=}. Pass one axis to compute a vector-norm, or "
-        "two axes to compute a matrix-norm.")
+        "norm: axis must be one dimension for a vector norm, or two for a matrix norm, got "
+        f"{axis!r} for x of shape {a.shape}.")
   if axes[0] == axes[1]:
-    raise ValueError("Duplicate axes given.")
+    raise ValueError(f"norm: axis must name two different dimensions, got {axis!r}.")
   return _matrix_norm(a, ord, axes, keepdims).astype(dtype)
 
 
@@ -201,7 +203,8 @@ def matrix_norm(x: ArrayLike, /, *, keepdims: bool = False, ord: Any = "fro") ->
     keepdims: whether to leave dimensions of size 1 behind.
     ord: 'fro' (or None) is the root of the sum of squares. 1 and -1 are the largest and smallest
       sum of a column's magnitudes; inf and -inf are those of a row. 2 and -2 are the largest and
-      smallest singular value. 'nuc' is the sum of all.
+      smallest singular value. 'nuc' is the sum of all. A smallest singular value below n eps times
+      the largest is a rounding error.
 
   Returns:
     The norms, real (...). The derivative is a subgradient where there is no gradient.

@@ -24,7 +24,7 @@ def _unitary_jvp(primals, tangents):
   w = _unitary_p(*primals)
   p = symmetrized(product(w, a, adjoint_a=True))
   k = product(w, da, adjoint_a=True)
-  dw = product(w, lyapunov_p(p, s, adjoint(vh), k - adjoint(k)))
+  dw = product(w, lyapunov_p(p, s, adjoint(vh), k - adjoint(k), skew=True))
   if a.shape[-2] > a.shape[-1]:
     inverse = pseudo_inverse_p(p, adjoint(vh), reciprocal(s, s != 0), vh)
     dw = dw + product(da - product(w, k), inverse)
@@ -62,7 +62,8 @@ def polar(
     (..., m, m), is Hermitian and positive semidefinite. Both are NaN where A holds NaN or Inf.
 
   Algorithm: singular values. Derivative: a Lyapunov equation, exact to any order, also at equal
-  singular values. U is not determined at a singular value of 0.
+  singular values. U is not determined at a singular value of 0, nor at one below n eps times the
+  largest.
 
   Example:
     >>> import jax.numpy as jnp, linalg
@@ -75,9 +76,9 @@ def polar(
   (a,), dtype = as_arrays("polar", a)
   check_matrix("polar", a)
   if side not in ("right", "left"):
-    raise ValueError("The argument `side` must be either 'right' or 'left'.")
+    raise ValueError(f"polar: side must be 'right' or 'left', got {side!r}.")
   if method not in ("qdwh", "svd"):
-    raise ValueError(f"Unknown polar decomposition method {method}.")
+    raise ValueError(f"polar: method must be 'qdwh' or 'svd', got {method!r}.")
   tall = a if a.shape[-2] >= a.shape[-1] else adjoint(a)
   if 0 in a.shape[-2:]:
     unitary = tall

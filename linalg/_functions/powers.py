@@ -53,14 +53,12 @@ def matrix_power(a: ArrayLike, n: int) -> jax.Array:
   """
   check_arrays("matrix_power", a)
   a = jnp.asarray(a)
-  if a.ndim < 2:
-    raise TypeError(f"{a.ndim}-dimensional array given. Array must be at least two-dimensional")
-  if a.shape[-2] != a.shape[-1]:
-    raise TypeError("Last 2 dimensions of the array must be square")
+  if a.ndim < 2 or a.shape[-2] != a.shape[-1]:
+    raise TypeError(f"matrix_power: a must have shape [..., n, n], got {a.shape}.")
   try:
     n = operator.index(n)
   except TypeError as error:
-    raise TypeError(f"exponent must be an integer, got {n}") from error
+    raise TypeError(f"matrix_power: n must be an integer, got {n!r}.") from error
   return _matrix_power(a, n)
 
 
@@ -85,9 +83,9 @@ class _Pade(NamedTuple):
 
   Attributes:
     coefficients: those of the numerator, from the constant.
-    norm_bound: the 1-norm up to which its backward error is below the rounding; Higham, The scaling
-      and squaring method for the matrix exponential revisited, SIAM J. Matrix Anal. Appl. 26
-      (2005), tables 2.1 and 2.3.
+    norm_bound: the 1-norm up to which its backward error is below the rounding. Source: Higham, The
+      scaling and squaring method for the matrix exponential revisited, SIAM J. Matrix Anal. Appl.
+      26 (2005), tables 2.1 and 2.3.
     power_bound: this bound for ‖A^2k‖^(1/2k); Al-Mohy and Higham, A new scaling and squaring
       algorithm for the matrix exponential, SIAM J. Matrix Anal. Appl. 31 (2009), section 3.
   """

@@ -8,13 +8,13 @@ import functools
 import jax
 import jax.numpy as jnp
 from jax.numpy.linalg import (
-    cross,
-    matrix_transpose,
-    multi_dot,
-    outer,
-    tensordot,
-    trace,
-    vecdot,
+  cross,
+  matrix_transpose,
+  multi_dot,
+  outer,
+  tensordot,
+  trace,
+  vecdot,
 )
 from jax.typing import ArrayLike
 

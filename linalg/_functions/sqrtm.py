@@ -4,10 +4,12 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from linalg import ffi
 from linalg._core.algebra import diagonal_of, expand, on_diagonal, with_column, zeros_like
 from linalg._core.implicit_functions import given_factors
 from linalg._core.operands import as_arrays, check_square, complex_dtype
 from linalg._core.public import public
+from linalg._core.tuning import TRIANGULAR_SQRT, within
 from linalg._factorizations.matmul import congruence
 from linalg._factorizations.schur import triangular_schur
 from linalg._factorizations.triangular import triangular_solve_p
@@ -16,18 +18,13 @@ from linalg._functions.sylvester import columns, sylvester_p
 __all__ = ["root_of_triangle", "sqrtm"]
 
 
-def root_of_triangle(t):
-  """Returns R with R R = T, both upper triangular. A column that has no root is NaN.
+def _root_by_columns(t, root):
+  """Returns [R].
 
   Column j follows from those before it: (R + Rⱼⱼ I) rⱼ = tⱼ in the rows above j. Björck and
   Hammarling, A Schur method for the square root of a matrix, Linear Algebra Appl. 52/53 (1983).
   """
-  n = t.shape[-1]
-  diagonal = diagonal_of(t)
-  # An imaginary part of -0 would put the root on the other side of the branch cut.
-  upper = jnp.where(diagonal.imag == 0, 0, diagonal.imag)
-  root = jnp.sqrt(jax.lax.complex(diagonal.real, upper))
-  row = expand(jnp.arange(n), root)
+  row = expand(jnp.arange(t.shape[-1]), root)
 
   def step(r, column):
     j, tj, shift = column
@@ -40,8 +37,22 @@ def root_of_triangle(t):
     rj = jnp.where(row == j, shift[..., None], rj)
     return with_column(r, j, rj[..., None]), None
 
-  r, _ = jax.lax.scan(step, zeros_like(t), (jnp.arange(n), columns(t), columns(root)))
-  return r
+  return [jax.lax.scan(
+      step, zeros_like(t), (jnp.arange(t.shape[-1]), columns(t), columns(root)))[0]]
+
+
+# R from T and the diagonal of R. Its derivatives must not be asked for.
+triangular_sqrt_p = ffi.operation(
+    "linalg_triangular_sqrt", "n n, n -> n n", [0], fallback=_root_by_columns,
+    suits=within(TRIANGULAR_SQRT))
+
+
+def root_of_triangle(t):
+  """Returns R with R R = T, both upper triangular. Elements of a column without a root are NaN."""
+  diagonal = diagonal_of(t)
+  # An imaginary part of -0 would put the root on the other side of the branch cut.
+  upper = jnp.where(diagonal.imag == 0, 0, diagonal.imag)
+  return triangular_sqrt_p(t, jnp.sqrt(jax.lax.complex(diagonal.real, upper)))
 
 
 def _root_jvp(primals, tangents):
@@ -79,8 +90,9 @@ def sqrtm(A: ArrayLike, blocksize: int = 1) -> jax.Array:
   Returns:
     The roots (..., n, n), complex; NaN where there is none or A holds NaN or Inf.
 
-  Algorithm: the complex Schur form; Björck and Hammarling (1983). Derivatives solve the Sylvester
-  equation X dX + dX X = dA. They are right at equal eigenvalues, to any order.
+  Algorithm: the complex Schur form; Björck and Hammarling (1983), by a handler on the CPU.
+  Derivatives solve the Sylvester equation X dX + dX X = dA. They are right at equal eigenvalues, to
+  any order.
 
   Example:
     >>> import jax.numpy as jnp, linalg
@@ -89,5 +101,5 @@ def sqrtm(A: ArrayLike, blocksize: int = 1) -> jax.Array:
      [0. 3.]]
   """
   if blocksize > 1:
-    raise NotImplementedError("Blocked version is not implemented yet.")
+    raise NotImplementedError(f"sqrtm: blocksize must be 1, got {blocksize}.")
   return _sqrtm(A)

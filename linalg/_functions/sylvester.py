@@ -7,14 +7,14 @@ import jax
 import jax.numpy as jnp
 
 from linalg._core.algebra import (
-    adjoint,
-    diagonal_of,
-    expand,
-    minus,
-    on_diagonal,
-    reciprocal,
-    with_column,
-    zeros_like,
+  adjoint,
+  diagonal_of,
+  expand,
+  minus,
+  on_diagonal,
+  reciprocal,
+  with_column,
+  zeros_like,
 )
 from linalg._core.implicit_functions import given_factors
 from linalg._factorizations.matmul import congruence, product
@@ -23,28 +23,34 @@ from linalg._factorizations.triangular import triangular_solve_p
 __all__ = ["lyapunov_p", "stein_p", "sylvester_p"]
 
 
-def _multiply(a, x):
+def _multiply(a, x, *, skew):
+  del skew
   return product(a, x) + product(x, a)
 
 
-def _lyapunov_transpose(cotangents, operands):
+def _lyapunov_transpose(cotangents, operands, *, skew):
   a, w, v, _ = operands
-  return None, None, None, lyapunov_p(a.conj(), w, v.conj(), cotangents[0])
+  return None, None, None, lyapunov_p(a.conj(), w, v.conj(), cotangents[0], skew=skew)
 
 
-def _lyapunov(w, v, c):
+def _lyapunov(w, v, c, *, skew):
   sums = w[..., :, None] + w[..., None, :]
   inverse = reciprocal(sums, sums != 0).astype(c.dtype)
-  return congruence(v, inverse * congruence(v, c, adjoint_a=True))
+  c = congruence(v, c, adjoint_a=True)
+  if skew:
+    # Rounding errors on a real diagonal, which is 0, would be divided by the least eigenvalue.
+    c = (c - adjoint(c)) / 2
+  return congruence(v, inverse * c)
 
 
 # Solves A X + X A = C with a Hermitian A = V diag(w) Vᴴ. Where eigenvalues add up to 0, X is the
-# least solution.
+# least solution. `skew` takes the skew-Hermitian part of C.
 lyapunov_p = given_factors(
     "lyapunov",
     "n n, n, n n, n n -> n n",
     [3],
     _lyapunov,
+    attributes={"skew": False},
     multiply=_multiply,
     transpose=_lyapunov_transpose)
 

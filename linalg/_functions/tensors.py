@@ -36,12 +36,12 @@ def tensorinv(a: ArrayLike, ind: int = 2) -> jax.Array:
   a = jnp.asarray(a)
   ind = operator.index(ind)
   if ind <= 0:
-    raise ValueError(f"ind must be a positive integer; got {ind=}")
+    raise ValueError(f"tensorinv: ind must be a positive integer, got {ind}.")
   rows, cols = a.shape[:ind], a.shape[ind:]
   if math.prod(rows) != math.prod(cols):
     raise ValueError(
-        "tensorinv is only possible when the product of the first `ind` dimensions equals that of "
-        f"the remaining dimensions. got {a.shape=} with {ind=}.")
+        f"tensorinv: the first ind={ind} dimensions of a must have as many entries as the others, "
+        f"got {a.shape}.")
   return inv(a.reshape(math.prod(rows), math.prod(cols))).reshape(*cols, *rows)
 
 
@@ -70,10 +70,10 @@ def tensorsolve(a: ArrayLike, b: ArrayLike, axes: tuple[int, ...] | None = None)
   shape = a.shape[b.ndim :]
   if a.shape[: b.ndim] != b.shape:
     raise ValueError(
-        "After moving axes to end, leading shape of a must match shape of b. got "
-        f"a.shape={a.shape}, b.shape={b.shape}")
+        "tensorsolve: a must begin with the shape of b once axes are moved to its end, got "
+        f"{a.shape} and {b.shape}.")
   if b.size != math.prod(shape):
     raise ValueError(
-        "Input arrays must have prod(a.shape[:b.ndim]) == prod(a.shape[b.ndim:]); got "
-        f"a.shape={a.shape}, b.ndim={b.ndim}.")
+        f"tensorsolve: the first {b.ndim} dimensions of a must have as many entries as the others, "
+        f"got {a.shape}.")
   return solve(a.reshape(b.size, math.prod(shape)), b.ravel()).reshape(shape)

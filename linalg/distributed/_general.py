@@ -168,7 +168,7 @@ class LUFactor:
 def solve_general(
     name: str, factor: LUFactor, b: ArrayLike, trans: int | str = 0
 ) -> jax.Array:
-  transpose, conjugate = parse_trans(trans)
+  transpose, conjugate = parse_trans("lu_solve", trans)
   conjugated = transpose and not conjugate
 
   def solve(columns):
@@ -205,8 +205,8 @@ def lu_factor(
 
   Returns:
     An `LUFactor`, which stays in the block-cyclic layout. Its methods solve systems and give the
-    determinant and A⁻¹. For a singular matrix, `info` is the place of a zero on U's diagonal: L U
-    need not be A from there on, and solutions are NaN. Derivatives of the methods' results with
+    determinant and A⁻¹. If the matrix is singular, `info` is the place of a zero on U's diagonal.
+    From there on L U need not be A, and solutions are NaN. Derivatives of the methods' results with
     respect to A reuse the factors.
 
   float16 and bfloat16 are factored in float32.
@@ -252,7 +252,7 @@ def lu_solve(factor: LUFactor, b: ArrayLike, trans: int | str = 0) -> jax.Array:
     ...   print(dist.lu_solve(factor, jnp.ones((64, 2))).shape)
     (64, 2)
   """
-  parse_trans(trans)
+  parse_trans("lu_solve", trans)
   if not isinstance(factor, LUFactor):
     raise TypeError(
         f"lu_solve takes what linalg.distributed.lu_factor returns, got {type(factor)}.")

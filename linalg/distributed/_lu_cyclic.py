@@ -5,7 +5,7 @@ together. Each proposes as many of its rows as the panel has columns, by partial
 alone. The best of the proposed rows are found in the same way; Grigori, Demmel and Xiang, CALU: a
 communication optimal LU factorization algorithm, SIAM J. Matrix Anal. Appl. 32 (2011).
 
-Rows that have been pivots are not moved but masked; Kwasniewski et al., On the parallel I/O
+Rows that have been pivots are not moved but masked. Source: Kwasniewski et al., On the parallel I/O
 optimality of linear algebra kernels: near-optimal matrix factorizations, SC '21. Rows of U move to
 their final position at once, and rows of L at the end.
 """
@@ -19,14 +19,14 @@ from jax import lax
 from linalg._factorizations.lu import lu_p
 from linalg._factorizations.triangular import triangular_solve_p
 from linalg.distributed._algorithms import (
-    Part,
-    add_tiles,
-    part_of,
-    scaled_product_of,
-    solve,
-    substitute,
-    transpose_of_upper,
-    triangle,
+  Part,
+  add_tiles,
+  part_of,
+  scaled_product_of,
+  solve,
+  substitute,
+  transpose_of_upper,
+  triangle,
 )
 from linalg.distributed._cyclic import Cyclic
 from linalg.distributed._slices import cut, loop, put, quotient, remainder

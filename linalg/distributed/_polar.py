@@ -61,7 +61,7 @@ def _polar_jvp(rows, method, primals, tangents):
   w, p, s, vh = _polar(rows, method, a)
   v = adjoint(vh)
   k = rows.inner(w, da)
-  turn = lyapunov_p(p, s, v, k - adjoint(k))
+  turn = lyapunov_p(p, s, v, k - adjoint(k), skew=True)
   dp = symmetrized(k - product(turn, p))
   if rows.height > a.shape[-1]:
     inverse = pseudo_inverse_p(p, v, reciprocal(s, s != 0), vh)

@@ -268,8 +268,8 @@ def cholesky_ex(
     a, axes, grid, panel: as for `cholesky`.
 
   Returns:
-    (L, info): info, int32 on all devices, is 0, or the order of the first leading minor that is not
-    positive, like LAPACK's; L is then NaN.
+    (L, info). info, int32 on all devices, is 0 or the order of the first leading minor that is not
+    positive, like LAPACK's. L is then NaN.
 
   Example:
     >>> import jax, jax.numpy as jnp, linalg.distributed as dist

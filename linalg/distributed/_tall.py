@@ -30,15 +30,16 @@ from linalg.distributed._layout import (
   rows_of,
 )
 
-# Up to this number of devices, one all-gather of their R's costs less than log₂ exchanges.
+# The largest number of devices for which one all-gather of their R's costs less than log₂
+# exchanges.
 _GATHERED = 8
 
 
 class Rows(NamedTuple):
   """The sharding of the rows of a tall matrix, with operations on them.
 
-  `rows.even(a)` adds rows of zeros after the first `height`, and a column of zeros to a matrix
-  without columns: no array of a `shard_map` may be empty.
+  `rows.even(a)` adds rows of zeros after the first `height`. It adds a column of zeros to a matrix
+  without columns, because no array of a `shard_map` may be empty.
   """
 
   layout: Layout
@@ -52,8 +53,8 @@ class Rows(NamedTuple):
   def map(self, function: Callable[..., Any], operands: str, results: str, *arrays: Any) -> Any:
     """Maps `function` over each device's rows.
 
-    `operands` and `results` have a letter for each array. "r" has its rows sharded, "s" is a small
-    matrix that is equal on all devices of those rows, and "a" is equal on the whole mesh.
+    `operands` and `results` have a letter for each array. "r" has its rows sharded. "s" is a small
+    matrix that is equal on all devices of those rows. "a" is equal on the whole mesh.
     """
     specs = {
         "r": partition(self.layout.spec), "s": partition([*self.layout.spec[:-2], (), ()]),
@@ -171,8 +172,8 @@ def _invarying(r, axes):
 def _signs(top, is_square):
   """The signs that LAPACK's reflectors give the columns of an orthonormal Q, from its first n rows.
 
-  The reflectors come from Q - S = L U, where the sign sⱼ is the opposite of the pivot's; Ballard,
-  Demmel, Grigori, Jacquelin, Nguyen and Solomonik, Reconstructing Householder vectors from
+  The reflectors come from Q - S = L U, where the sign sⱼ is the opposite of the pivot's. Source:
+  Ballard, Demmel, Grigori, Jacquelin, Nguyen and Solomonik, Reconstructing Householder vectors from
   tall-skinny QR, J. Parallel Distrib. Comput. 85 (2015). The last reflector of a real square matrix
   is the identity, so its sign is the pivot's own.
   """
@@ -510,7 +511,7 @@ def lstsq(
   check_columns("lstsq", rhs)
   columns = rhs[:, None] if vector else rhs
   if columns.ndim != matrix.ndim or columns.shape[:-1] != matrix.shape[:-1]:
-    raise incompatible("lstsq", matrix, rhs)
+    raise incompatible("lstsq", matrix, rhs, names=("a", "b"))
   x, residuals, rank, s = _lstsq(rows, float(tolerance(rcond, matrix, dtype)), matrix, columns)
   real = real_dtype(dtype)
   x, residuals = (x[..., 0], residuals[..., 0]) if vector else (x, residuals)

@@ -73,7 +73,7 @@ def solve_triangular(
   name = "solve_triangular"
   (a,), dtype = as_arrays(name, a)
   cyclic = cyclic_of(name, square_of(name, a, axes), a.shape[0], grid, panel)
-  transpose, conjugate = parse_trans(trans)
+  transpose, conjugate = parse_trans("solve_triangular", trans)
   conjugated = transpose and not conjugate
 
   def solve(columns):

@@ -225,7 +225,7 @@ def schur(
   """
   del select_callable
   if sort_eig_vals:
-    raise NotImplementedError("schur does not sort eigenvalues.")
+    raise NotImplementedError("schur: sort_eig_vals must be False: eigenvalues are not sorted.")
   return linalg.schur(x)[: 2 if compute_schur_vectors else 1]
 
 

@@ -349,7 +349,7 @@ def _columns(name, ab, b):
   """The right-hand sides (..., n, k), and whether `b` was one vector."""
   vector = b.ndim == 1
   columns = b[..., None] if vector else b
-  check_columns(name, ab, b, columns)
+  check_columns(name, ab, b, columns, "the diagonals")
   ffi.refuse_sharded(name, ab, columns)
   return columns, vector
 
@@ -357,8 +357,8 @@ def _columns(name, ab, b):
 def _check_diagonals(name, parameter, ab):
   if ab.ndim < 2 or ab.shape[-2] == 0:
     raise ValueError(
-        f"Argument {parameter} to {name}() must have shape [..., diagonals, n] with a diagonal at "
-        f"least, got {ab.shape}")
+        f"Argument {parameter} to {name}() must have shape [..., diagonals, n] with at least one "
+        f"diagonal, got {ab.shape}")
 
 
 def _number_of_diagonals(l_and_u):

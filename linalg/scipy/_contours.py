@@ -110,13 +110,14 @@ def _quality(radii, values, middle):
   return _Quality(good, cost, off)
 
 
-def _radius(radii, guides):
+def _radius(radii, samples):
   """Returns the radius (..., n) of the circles to use, and the error of the means.
 
-  The radius is the best one for all guide functions. It is 0 where none is good, for example at an
-  eigenvalue on the branch cut of a logarithm.
+  `samples` are the values of each function on the circles and at their centers. The radius is the
+  best one for all functions. It is 0 where none is good, for example at an eigenvalue on the branch
+  cut of a logarithm.
   """
-  qualities = [_quality(radii, *guide) for guide in guides]
+  qualities = [_quality(radii, *sample) for sample in samples]
   good = functools.reduce(jnp.logical_and, [x.good for x in qualities])
   off = functools.reduce(jnp.maximum, [x.off for x in qualities])
   cost = jnp.where(good, sum(x.cost for x in qualities), jnp.inf)
@@ -155,13 +156,13 @@ def _displacements(eigenvalues, radius):
 
 
 @functools.partial(jax.jit, static_argnames="copies")
-def _moved(t, radii, guides, copies):
+def _moved(t, radii, samples, copies):
   """The eigenvalues (..., m, copies * n) of `copies` copies of T, all moved apart, and the error of
   the means.
 
-  A guide is a function on the circles and at their centers.
+  `samples` is as for `_radius`.
   """
-  radius, off = _radius(radii, guides)
+  radius, off = _radius(radii, samples)
   eigenvalues, radius, off = (
       jnp.concatenate([x] * copies, axis=-1) for x in (diagonal_of(t), radius, off))
   moves = _displacements(eigenvalues, radius)
@@ -170,11 +171,11 @@ def _moved(t, radii, guides, copies):
   return eigenvalues[..., None, :] + moves[..., None, :] * points, off
 
 
-def moved_apart(guides, t, copies=1):
+def moved_apart(functions, t, copies=1):
   """The eigenvalues of `copies` copies of triangles T, all moved apart, and the error of the means.
 
-  The eigenvalues are (..., m, copies * n). The guides are functions that should be analytic on the
-  circles.
+  The eigenvalues are (..., m, copies * n). The circles are chosen so that `functions` are analytic
+  on them.
   """
   radii, circles = _contours(t)
-  return _moved(t, radii, [(f(circles), f(diagonal_of(t))) for f in guides], copies)
+  return _moved(t, radii, [(f(circles), f(diagonal_of(t))) for f in functions], copies)

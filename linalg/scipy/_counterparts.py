@@ -192,7 +192,7 @@ def eigh(
   del lower, overwrite_a, overwrite_b, turbo, check_finite
   if subset_by_index is not None:
     if eigvals is not None:
-      raise ValueError("eigh: eigvals and subset_by_index are two names of one argument.")
+      raise ValueError("eigh: only one of eigvals and subset_by_index may be specified.")
     eigvals = int(subset_by_index[0]), int(subset_by_index[1])
     if not 0 <= eigvals[0] <= eigvals[1] < jnp.shape(a)[-1]:
       raise ValueError(
@@ -201,8 +201,8 @@ def eigh(
   if b is None and type == 1 and eigvals is None:
     return linalg.eigvalsh(a) if eigvals_only else tuple(linalg.eigh(a))
   operands, _ = as_arrays("eigh", *((a,) if b is None else (a, b)))
-  for x in operands:
-    check_square("eigh", x)
+  for operand, x in zip("ab", operands, strict=False):
+    check_square("eigh", x, operand)
   first, *rest = map(symmetrized, operands)
   return linalg.eigh_generalized(
       first, rest[0] if rest else None, eigvals_only=eigvals_only, eigvals=eigvals, type=type)
@@ -279,7 +279,7 @@ def qr(
   if mode == "full":
     return tuple(linalg.qr(a, "complete", pivoting=pivoting))
   if mode != "r":
-    raise ValueError(f"Unsupported QR decomposition mode '{mode}'")
+    raise ValueError(f"qr: mode must be 'full', 'economic' or 'r', got {mode!r}.")
   r, *permutation = linalg.qr(a, "r", pivoting=True) if pivoting else (linalg.qr(a, "r"),)
   below = jnp.shape(a)[-2] - r.shape[-2]
   return jnp.pad(r, ((0, 0),) * (r.ndim - 2) + ((0, below), (0, 0))), *permutation
@@ -317,16 +317,17 @@ def qr_multiply(
   """
   del overwrite_a, overwrite_c
   (a, c), dtype = as_arrays("qr_multiply", a, c)
-  check_matrix("qr_multiply", a)
+  check_matrix("qr_multiply", a, "a")
   if mode not in ("left", "right"):
-    raise ValueError(f"mode must be 'right' or 'left', got {mode!r}")
+    raise ValueError(f"qr_multiply: mode must be 'right' or 'left', got {mode!r}.")
   left, vector = mode == "left", c.ndim == 1
   if vector:
     c = c[:, None] if left else c[None, :]
   rows, cols = a.shape[-2], min(a.shape[-2:])
   if c.ndim < 2 or c.shape[-2 if left else -1] != (cols if left else rows):
     raise ValueError(
-        f"Array shapes are not compatible: Q has shape {(rows, cols)}, c has shape {c.shape}.")
+        f"qr_multiply: c must have {cols if left else rows} {'rows' if left else 'columns'} for Q "
+        f"of shape {(rows, cols)}, got {c.shape}.")
   q, r, *permutation = linalg.qr(a, pivoting=pivoting)
   q, c = ffi.broadcast_batches("qr_multiply", (q.conj() if conjugate else q, c), (2, 2))
   result = product(q, c) if left else product(c, q)

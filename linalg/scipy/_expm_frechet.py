@@ -40,11 +40,11 @@ def expm_frechet(
   """
   del method
   (a, e), dtype = as_arrays("expm_frechet", A, E)
-  for x in (a, e):
-    check_square("expm_frechet", x)
+  for operand, x in (("A", a), ("E", e)):
+    check_square("expm_frechet", x, operand)
   if a.shape[-1] != e.shape[-1]:
-    raise incompatible("expm_frechet", a, e)
-  check_batches("expm_frechet", a, e)
+    raise incompatible("expm_frechet", a, e, names=("A", "E"))
+  check_batches("expm_frechet", a, e, names=("A", "E"))
   a, e = ffi.broadcast_batches("expm_frechet", (a, e), (2, 2))
   value, derivative = jax.jvp(expm, (a,), (e,))
   derivative = nan_where(jnp.isnan(value).any((-2, -1)), derivative, core=2).astype(dtype)

@@ -5,7 +5,7 @@ between them. So those that are close are moved apart, and f(T) is the mean over
 they are: _contours.py.
 
 The derivatives are the same recurrence for a matrix of blocks, with the directions beside its
-diagonal: its function has the derivative in the corner (Mathias, SIAM J. Matrix Anal. Appl. 17,
+diagonal. Its function has the derivative in the corner (Mathias, SIAM J. Matrix Anal. Appl. 17,
 1996).
 """
 
@@ -93,8 +93,8 @@ def _in_range(t, moved):
 
 @jax.jit
 def _corner(t, z, moved, values, middle, directions):
-  """f[A; E₁; A; ...; Eₖ; A], the corner of f of the matrix that has k + 1 times A on the diagonal
-  and the directions beside it; linear in f, and in each of the directions."""
+  """f[A; E₁; A; ...; Eₖ; A], the corner of f of a block matrix. That matrix has k + 1 times A on
+  the diagonal and the directions beside it. The result is linear in f, and in each direction."""
   n, last = t.shape[-1], len(directions)
   t, moved, size = _in_range(t, moved)
   directions = [congruence(z, e, adjoint_a=True) for e in directions]
@@ -159,13 +159,14 @@ class _Change:
     return jax.jvp(of_moved, tuple(numbers[i] for i in self.places), changes)[1]
 
 
-# Into so many groups the elements of a number are put of which guides are made.
+# The number of groups of a number's elements. Each group has one derivative of f that must be
+# analytic.
 _GROUPS = 4
 
 
 @dataclasses.dataclass(frozen=True)
 class _Slope:
-  """The derivative of f by those elements of its number `place` that are in a group."""
+  """The derivative of f along a direction in one group of the elements of number `place`."""
 
   f: Callable[..., Any]
   place: int
@@ -199,7 +200,7 @@ class _First:
 
 
 class _Number(NamedTuple):
-  """The type of a number, or of the change of the one at `root`, by which guides differ then."""
+  """The type of a number, or of the change of the number at `root`."""
 
   shape: tuple[int, ...]
   dtype: Any
@@ -208,7 +209,7 @@ class _Number(NamedTuple):
 
 def _of_numpy(func):
   def call(x):
-    with np.errstate(all="ignore"):  # around the eigenvalues it may be what it will
+    with np.errstate(all="ignore"):  # any values around the eigenvalues will do
       values = np.asarray(func(np.asarray(x).reshape(-1)))
     return jnp.asarray(np.broadcast_to(values, x.size).reshape(x.shape).astype(x.dtype))
 
@@ -230,9 +231,12 @@ def _of_batch(f, numbers, ranks, batch):
   return call
 
 
-def _value(guides, values, t, z, directions=()):
-  """`_corner` of the function `values` of eigenvalues, which is analytic where the guides are."""
-  moved, _ = moved_apart(guides, t, len(directions) + 1)
+def _value(analytic, values, t, z, directions=()):
+  """`_corner` of the function `values` of eigenvalues.
+
+  `values` is analytic wherever all functions in `analytic` are.
+  """
+  moved, _ = moved_apart(analytic, t, len(directions) + 1)
   return _corner(t, z, moved, values(moved), values(diagonal_of(t)), directions)
 
 
@@ -241,7 +245,7 @@ def _operation(types, order):
   """`_value` of A with its factors, so many directions, and numbers of these types.
 
   The functions are its attributes, of eigenvalues and the numbers. `values` is linear in the
-  changes of numbers, which the guides do without.
+  changes of numbers, and the functions in `analytic` do not use them.
   """
   count = len(types)
   ranks = [len(x.shape) for x in types]
@@ -249,10 +253,10 @@ def _operation(types, order):
   def split(operands):
     return operands[3 : 3 + count], operands[3 + count :]
 
-  def value(t, z, *rest, guides, values):
+  def value(t, z, *rest, analytic, values):
     numbers, directions = rest[:count], rest[count:]
     of_batch = lambda f: _of_batch(f, numbers, ranks, t.ndim - 2)
-    return _value([of_batch(f) for f in guides], of_batch(values), t, z, directions)
+    return _value([of_batch(f) for f in analytic], of_batch(values), t, z, directions)
 
   def jvp(primals, tangents, **functions):
     known, (numbers, directions) = primals[:3], split(primals)
@@ -269,12 +273,12 @@ def _operation(types, order):
       terms.append(changed(known, numbers, dnumbers, directions, places, **functions))
     return call(*directions), functools.reduce(plus, terms, None)
 
-  def changed(known, numbers, dnumbers, directions, places, guides, values):
+  def changed(known, numbers, dnumbers, directions, places, analytic, values):
     """The change of the result with the numbers at `places`."""
-    slopes = [x for f in guides for i in places for x in _slopes(f, types[i])]
+    slopes = [x for f in analytic for i in places for x in _slopes(f, types[i])]
     return _operation((*types, *(types[i] for i in places)), order)(
         *known, *numbers, *(dnumbers[i] for i in places), *directions,
-        guides=tuple(dict.fromkeys([*guides, *slopes])), values=_Change(values, places))
+        analytic=tuple(dict.fromkeys([*analytic, *slopes])), values=_Change(values, places))
 
   def transpose(cotangents, operands, **functions):
     a, t, z, *_ = operands
@@ -311,12 +315,12 @@ def _operation(types, order):
       " ".join(f"p{i}_{j}" for j in range(rank)) or "()" for i, rank in enumerate(ranks)]
   operation: ffi.Operation = given_factors(
       "funm", ", ".join(["n n"] * 3 + names + ["n n"] * order) + " -> n n", [1], value,
-      attributes={"guides": None, "values": None}, shared=range(3, 3 + count), jvp=jvp,
+      attributes={"analytic": None, "values": None}, shared=range(3, 3 + count), jvp=jvp,
       transpose=transpose)
   return operation
 
 
-# The rounding errors that `_error` samples, in ulps. Larger ones would not be linear; smaller ones
+# The rounding errors that `_error` samples, in ulps. Larger ones would not be linear. Smaller ones
 # would be lost in T.
 _ULPS = 8
 
@@ -331,7 +335,8 @@ def _rounded(key, t, moved, exact):
   """T and its moved eigenvalues, with errors of _ULPS ulps.
 
   The factorization leaves errors as large as an ulp of the largest element. A triangle that is
-  `exact` has none of these: the recurrence rounds its elements, and the means their nodes.
+  `exact` has none of these. But the recurrence rounds its elements, and the means round their
+  nodes.
   """
   keys = jax.random.split(key, 3)
   eps = _ULPS * jnp.finfo(t.dtype).eps
@@ -354,9 +359,10 @@ def _rounded(key, t, moved, exact):
 def _error(f, t, z, result):
   """An estimate of the error of f(A), relative to it in the 1-norm; Inf where it is not finite.
 
-  It is a sum of samples: the rounding of f and the error of the means; the rounding of T and of the
-  nodes; and the derivative of f(A) along a direction as large as the rounding of A. The last sample
-  is the corner of f of [[T, E], [0, T']], where T' is the rounded T, so f need not be analytic.
+  It is a sum of samples. The first is the rounding of f and the error of the means, and the second
+  the rounding of T and of the nodes. The third is the derivative of f(A) along a direction as large
+  as the rounding of A. It is the corner of f of [[T, E], [0, T']], where T' is the rounded T, so f
+  need not be analytic.
   """
   n = t.shape[-1]
   moved, off = moved_apart([f], t)
@@ -410,9 +416,9 @@ def funm(A: ArrayLike, func: Callable[[jax.Array], jax.Array], disp: bool = True
 
   Returns:
     f(A) (..., n, n), complex, and if `disp` is false an estimate (...) of its relative error in the
-    1-norm. NaN where A holds NaN or Inf. NaN also where equal eigenvalues share a Jordan block and
-    f is not analytic there, or has a singularity within some millionths of their size; in float32
-    some hundredths. See `checked`.
+    1-norm. NaN where A holds NaN or Inf. It is also NaN where equal eigenvalues share a Jordan
+    block and f is not analytic near them. "Near" is within some millionths of their size, or some
+    hundredths in float32. See `checked`.
 
   The estimate samples the rounding of f, of A and of the contour nodes. It is large beside
   singularities of f, and for long Jordan chains with large couplings. It is 1 where no digit is
@@ -425,12 +431,12 @@ def funm(A: ArrayLike, func: Callable[[jax.Array], jax.Array], disp: bool = True
 
   float16 and bfloat16 are computed in float32.
 
-  Algorithm: the Schur form, and Parlett's recurrence with close eigenvalues moved to points of a
-  circle, of which the mean is taken: 32 in float64, 16 in float32. Their radii are chosen by the
-  Fourier coefficients of f. `linalg.funm_hermitian` takes less time for Hermitian matrices.
-  Derivatives: to any order, by the recurrence of blocks (Mathias, SIAM J. Matrix Anal. Appl. 17,
-  1996), right at equal eigenvalues. In reverse mode, those by an array that `func` refers to take
-  the time and the memory of f(A) for each of its elements.
+  Algorithm: the Schur form, and Parlett's recurrence. Close eigenvalues are moved to points of a
+  circle, and the mean over the points is taken: 32 in float64, 16 in float32. Their radii are
+  chosen by the Fourier coefficients of f. `linalg.funm_hermitian` takes less time for Hermitian
+  matrices. Derivatives: to any order, by the recurrence of blocks (Mathias, SIAM J. Matrix Anal.
+  Appl. 17, 1996), right at equal eigenvalues. In reverse mode, those by an array that `func` refers
+  to take the time and the memory of f(A) for each of its elements.
 
   Example:
     >>> import jax, jax.numpy as jnp, linalg.scipy
@@ -459,7 +465,7 @@ def funm(A: ArrayLike, func: Callable[[jax.Array], jax.Array], disp: bool = True
   if isinstance(a, Tracer) or numbers:
     types = tuple(_Number(x.shape, x.dtype, i) for i, x in enumerate(numbers))
     result = _operation(types, 0)(
-        a.astype(t.dtype), t, z, *numbers, guides=(_First(f, len(numbers)),), values=f)
+        a.astype(t.dtype), t, z, *numbers, analytic=(_First(f, len(numbers)),), values=f)
   else:  # nothing is traced, and need not be compiled for each func
     result = _value([of_values], of_values, t, z)
   check(

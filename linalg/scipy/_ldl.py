@@ -6,11 +6,13 @@ from jax.typing import ArrayLike
 
 from linalg import ffi
 from linalg._core.algebra import (
+  binade,
   column_of,
   diagonal_of,
   expand,
   hermitian_part,
   identity,
+  largest_element,
   nan_where,
   on_diagonal,
   permutation_matrix,
@@ -229,7 +231,10 @@ def ldl(
   a = hermitian_part(a, lower=lower, symmetrize=False) if hermitian else _symmetric_part(a, lower)
   if not lower:
     a = jnp.flip(a, (-2, -1))
-  l, d, order, _ = ldl_p(a, hermitian=hermitian, last=not lower)
+  # Products of small elements would be subnormal.
+  scale = binade(largest_element(a))[..., None, None].astype(a.dtype)
+  l, d, order, _ = ldl_p(a / scale, hermitian=hermitian, last=not lower)
+  d = d * scale
   check(
       jnp.isnan(d).any((-2, -1)).astype(jnp.int32), "has no factors: it holds NaN or Inf.")
   if not lower:

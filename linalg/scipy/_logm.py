@@ -210,10 +210,10 @@ def _exponent(t: Any) -> int | float:
   if isinstance(t, int):
     return t
   if not hasattr(t, "__float__") or np.iscomplexobj(t):
-    raise TypeError(f"fractional_matrix_power takes a real number as t, got {type(t)}.")
+    raise TypeError(f"fractional_matrix_power: t must be a real number, got {type(t)}.")
   x = float(t)
   if not math.isfinite(x):
-    raise ValueError(f"fractional_matrix_power takes a finite number as t, got {x}.")
+    raise ValueError(f"fractional_matrix_power: t must be finite, got {x}.")
   return int(x) if x.is_integer() else x
 
 

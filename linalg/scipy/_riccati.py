@@ -14,14 +14,14 @@ from jax.typing import ArrayLike
 
 from linalg import ffi
 from linalg._core.algebra import (
-    adjoint,
-    binade,
-    diagonal_of,
-    identities_like,
-    reciprocal,
-    symmetrized,
-    without_none,
-    zeros_like,
+  adjoint,
+  binade,
+  diagonal_of,
+  identities_like,
+  reciprocal,
+  symmetrized,
+  without_none,
+  zeros_like,
 )
 from linalg._core.checks import check
 from linalg._core.implicit_functions import given_factors
@@ -40,6 +40,7 @@ __all__ = ["solve_continuous_are", "solve_discrete_are"]
 
 _BALANCING_SWEEPS = 12
 _NEWTON_STEPS = 2
+_LARGEST_ERROR = 0.1  # a solution that is less certain is NaN
 
 
 def _frobenius(x):
@@ -64,7 +65,7 @@ class _System(NamedTuple):
         self.r * u[..., :, None] * u[..., None, :], self.s * row * u[..., None, :])
 
 
-def _units(system):
+def _units(equation, system):
   """Powers of two for states and inputs that balance rows and columns of the extended pencil.
 
   They keep its structure, as SciPy's do. A sweep moves all of them at once by half of the way.
@@ -80,11 +81,10 @@ def _units(system):
     rising = x.a.sum(-2) + x.q.sum(-2) + x.s.sum(-1)
     falling = x.a.sum(-1) + x.b.sum(-1)
     both = (rising > 0) & (falling > 0)
-    largest = jnp.max(x.a, axis=(-2, -1), initial=0)[..., None]
     by_inputs = x.b.sum(-2) + x.s.sum(-2)
-    return (
-        states - jnp.where(both, logarithm(rising) - logarithm(falling), 0) / 4,
-        inputs - jnp.where(by_inputs > 0, logarithm(by_inputs) - logarithm(largest), 0) / 2), None
+    states = states - jnp.where(both, logarithm(rising) - logarithm(falling), 0) / 4
+    change = equation.input_step(x, logarithm, by_inputs)
+    return (states, inputs + jnp.where(by_inputs > 0, change, 0) / 2), None
 
   start = zeros_like(b.sum(-1)), zeros_like(b.sum(-2))
   found = jax.lax.scan(step, start, length=_BALANCING_SWEEPS)[0]
@@ -155,6 +155,19 @@ def _continuous_start(system):
   return _graph(m + h * l, m - h * l)
 
 
+def _continuous_input_step(size, logarithm, by_inputs):
+  # B may be as large as A, or as the closed loop of a small A is: √(B R⁻¹ Bᴴ Q). Were B far
+  # smaller, R would be lost beside it.
+  of_loop = (
+      logarithm(by_inputs) + logarithm(jnp.max(size.q, axis=(-2, -1), initial=0))[..., None] / 2
+      - logarithm(size.r.sum(-2)) / 2)
+  return jnp.maximum(_largest_of(size, logarithm), of_loop) - logarithm(by_inputs)
+
+
+def _largest_of(size, logarithm):
+  return logarithm(jnp.max(size.a, axis=(-2, -1), initial=0))[..., None]
+
+
 def _continuous_weight(system, x):
   return system.r
 
@@ -199,6 +212,10 @@ def _discrete_start(system):
   return _graph(*_without_inputs(m, l, jnp.concatenate([b, -s, r], -2)))
 
 
+def _discrete_input_step(size, logarithm, by_inputs):
+  return _largest_of(size, logarithm) - logarithm(by_inputs)  # R may be 0
+
+
 def _discrete_weight(system, x):
   return symmetrized(system.r + congruence(system.b, x, adjoint_a=True))
 
@@ -240,11 +257,12 @@ def _in_circle(w):
 class _Equation(NamedTuple):
   """A Riccati equation.
 
-  For a feedback K, its residual is that of a Lyapunov equation of the closed loop F and
-  Q + Kᴴ R K - S K - Kᴴ Sᴴ.
+  The residual at a feedback K is that of a Lyapunov equation with the closed loop F and the
+  constant Q + Kᴴ R K - S K - Kᴴ Sᴴ.
   """
 
   start: Callable[..., Any]  # the system to nearly X
+  input_step: Callable[..., Any]  # (|system|, log2, sums for inputs) to the step of inputs' log2
   weight: Callable[..., Any]  # (system, X) to W, and
   product: Callable[..., Any]  # to P, with W K = P
   residual: Callable[..., Any]  # (F, X) to the terms of X
@@ -276,11 +294,11 @@ def _operation(name, equation):
 
 
 _CONTINUOUS = _Equation(
-    _continuous_start, _continuous_weight, _continuous_product, _continuous_residual,
-    _continuous_loop, _continuous_linear, _continuous_change, _on_the_left)
+    _continuous_start, _continuous_input_step, _continuous_weight, _continuous_product,
+    _continuous_residual, _continuous_loop, _continuous_linear, _continuous_change, _on_the_left)
 _DISCRETE = _Equation(
-    _discrete_start, _discrete_weight, _discrete_product, _discrete_residual, _discrete_loop,
-    _discrete_linear, _discrete_change, _in_circle)
+    _discrete_start, _discrete_input_step, _discrete_weight, _discrete_product,
+    _discrete_residual, _discrete_loop, _discrete_linear, _discrete_change, _in_circle)
 # X as a function of A, G and Q, given X and the Schur factors of the closed loop.
 _continuous_p = _operation("solve_continuous_are", _CONTINUOUS)
 _discrete_p = _operation("solve_discrete_are", _DISCRETE)
@@ -327,22 +345,47 @@ def _refined(equation, system, start):
   infinite = zeros_like(start) + jnp.inf
   (x, best), _ = jax.lax.scan(
       step, (start, (start, zeros_like(start), infinite)), length=_NEWTON_STEPS)
+  # The step is an estimate of the error that is left.
+  certain = _frobenius(x - best[0]) <= _LARGEST_ERROR * _frobenius(best[0])
   (x, loop, residual), moved = tried(x, best)
   size = _frobenius(system.a)
   settled = (moved <= eps**0.25 * (_frobenius(loop) + size)) | (
       _frobenius(residual) <= eps**0.25 * size * _frobenius(x))
-  return x, loop, settled[..., 0, 0]
+  return x, loop, (settled & certain)[..., 0, 0]
+
+
+def _units_of_solution(equation, system, x):
+  """Powers of two for states and inputs that bring the diagonals of X and of the weight near 1.
+
+  Newton's method then sees small parts of X beside large ones. Diagonal elements far below the
+  largest may be rounding errors.
+  """
+
+  def units(diagonal):
+    largest = jnp.max(diagonal, axis=-1, keepdims=True, initial=0)
+    low = jnp.finfo(diagonal.dtype).eps ** 0.75 * largest
+    diagonal = jnp.maximum(diagonal, low)
+    given = (diagonal > 0) & (diagonal < jnp.inf)
+    return jnp.where(given, binade(jnp.where(given, diagonal, 1) ** -0.5), 1)
+
+  diagonals = (diagonal_of(y).real for y in (x, equation.weight(system, x)))
+  return tuple(map(units, diagonals))
 
 
 def _solve_system(equation, operation, system):
   """X, and whether it is a solution that makes the closed loop stable."""
   constants = _System(*(jax.lax.stop_gradient(x) for x in system))
-  units = _units(constants)
+  units = _units(equation, constants)
   system, constants = system.scaled(*units), constants.scaled(*units)
-  x, loop, settled = _refined(equation, constants, symmetrized(equation.start(constants)))
+  start = symmetrized(equation.start(constants))
+  further_units = _units_of_solution(equation, constants, start)
+  system, constants = system.scaled(*further_units), constants.scaled(*further_units)
+  d = further_units[0].astype(start.dtype)
+  x, loop, settled = _refined(
+      equation, constants, start * d[..., :, None] * d[..., None, :])
   t, z = triangular_schur(loop)
   stable = jnp.all(equation.stable(diagonal_of(t)), axis=-1)
-  # Expanded about X and its K, the equation is that of a regulator of the closed loop, and its
+  # The expansion about X and its K is the equation of a regulator of the closed loop, whose
   # solution is 0. S is 0 too, but its derivatives are not.
   x, k = (jax.lax.stop_gradient(y) for y in (x, _feedback(equation, constants, x)))
   loop, residual = _about(equation, system, x, k)
@@ -353,13 +396,14 @@ def _solve_system(equation, operation, system):
   change = operation(
       loop - product(system.b, further), g,
       symmetrized(residual - product(cross, further, adjoint_a=True)), zeros_like(x), t, z)
-  d = units[0].astype(x.dtype)
+  d = (units[0] * further_units[0]).astype(x.dtype)
   return (x + change) / d[..., :, None] / d[..., None, :], stable & settled
 
 
 def _check_shapes(name, matrices):
-  for x in (matrices[key] for key in "aqre" if key in matrices):
-    check_square(name, x)
+  for key in "aqre":
+    if key in matrices:
+      check_square(name, matrices[key], key)
   n, m = matrices["a"].shape[-1], matrices["r"].shape[-1]
   expected = {"a": (n, n), "b": (n, m), "q": (n, n), "r": (m, m), "e": (n, n), "s": (n, m)}
   if any(x.ndim < 2 or x.shape[-2:] != expected[key] for key, x in matrices.items()):
@@ -410,9 +454,10 @@ def solve_continuous_are(
 
   Returns:
     The Hermitian X (..., n, n) for which all eigenvalues of A - B R⁻¹ Bᴴ X are to the left of the
-    imaginary axis. It is NaN where there is none, where rounding hides it, or where a matrix holds
-    NaN or Inf; see `checked`. Eigenvalues of the closed loop whose real part is below √eps of their
-    size count as on the axis.
+    imaginary axis. It is NaN where there is none, where its estimated error exceeds a tenth of it,
+    or where a matrix holds NaN or Inf; see `checked`. Eigenvalues of the closed loop whose real
+    part is below √eps of their size count as on the axis. X loses digits where rows and columns of
+    A are of very different scale.
 
   float16 and bfloat16 are solved in float32, and X rounded.
 
@@ -451,9 +496,10 @@ def solve_discrete_are(
 
   Returns:
     The Hermitian X (..., n, n) for which all eigenvalues of the closed loop
-    A - B (R + Bᴴ X B)⁻¹ Bᴴ X A are within the unit circle. It is NaN where there is none, where
-    rounding hides it, or where a matrix holds NaN or Inf; see `checked`. Eigenvalues within √eps of
-    the circle count as on it. R may be singular, or 0, where R + Bᴴ X B has an inverse.
+    A - B (R + Bᴴ X B)⁻¹ Bᴴ X A are within the unit circle. It is NaN where there is none, where its
+    estimated error exceeds a tenth of it, or where a matrix holds NaN or Inf; see `checked`.
+    Eigenvalues within √eps of the circle count as on it. R may be singular, or 0, where R + Bᴴ X B
+    has an inverse. X loses digits where rows and columns of A are of very different scale.
 
   float16 and bfloat16 are solved in float32, and X rounded.
 

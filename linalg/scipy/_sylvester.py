@@ -14,15 +14,15 @@ from linalg._functions.sylvester import adjoint_schur, stein_p, sylvester_p
 __all__ = ["solve_continuous_lyapunov", "solve_discrete_lyapunov", "solve_sylvester"]
 
 
-def _operands(name, *operands):
+def _operands(name, names, *operands):
   arrays, dtype = as_arrays(name, *operands)
   *squares, right = arrays
-  for x in squares:
-    check_square(name, x)
+  for operand, x in zip(names, squares, strict=False):
+    check_square(name, x, operand)
   shape = (squares[0].shape[-1], squares[-1].shape[-1])
   if right.ndim < 2 or right.shape[-2:] != shape:
-    raise incompatible(name, *arrays)
-  check_batches(name, *arrays)
+    raise incompatible(name, *arrays, names=names)
+  check_batches(name, *arrays, names=names)
   return arrays, dtype
 
 
@@ -67,8 +67,8 @@ def solve_sylvester(
     Array([[2.]], dtype=float32)
   """
   if method not in ("schur", "eigen"):
-    raise ValueError(f"Unrecognized method {method}. The valid methods are 'schur' and 'eigen'.")
-  (a, b, c), dtype = _operands("solve_sylvester", A, B, C)
+    raise ValueError(f"solve_sylvester: method must be 'schur' or 'eigen', got {method!r}.")
+  (a, b, c), dtype = _operands("solve_sylvester", "ABC", A, B, C)
   (t, z), (s, w) = triangular_schur(a), triangular_schur(b)
   a, b, c = map(as_complex, (a, b, c))
   sums = diagonal_of(t)[..., :, None] + diagonal_of(s)[..., None, :]
@@ -100,7 +100,7 @@ def solve_continuous_lyapunov(a: ArrayLike, q: ArrayLike) -> jax.Array:
     >>> linalg.scipy.solve_continuous_lyapunov(-jnp.eye(1), -2 * jnp.eye(1))
     Array([[1.]], dtype=float32)
   """
-  (matrix, right), dtype = _operands("solve_continuous_lyapunov", a, q)
+  (matrix, right), dtype = _operands("solve_continuous_lyapunov", "aq", a, q)
   t, z = triangular_schur(matrix)
   matrix, right = as_complex(matrix), as_complex(right)
   w = diagonal_of(t)
@@ -136,8 +136,9 @@ def solve_discrete_lyapunov(a: ArrayLike, q: ArrayLike, method: str | None = Non
     Array([[4.]], dtype=float32)
   """
   if method not in (None, "direct", "bilinear"):
-    raise ValueError(f"Unrecognized method {method}. The methods are 'direct' and 'bilinear'.")
-  (matrix, right), dtype = _operands("solve_discrete_lyapunov", a, q)
+    raise ValueError(
+        f"solve_discrete_lyapunov: method must be None, 'direct' or 'bilinear', got {method!r}.")
+  (matrix, right), dtype = _operands("solve_discrete_lyapunov", "aq", a, q)
   t, z = triangular_schur(matrix)
   matrix, right = as_complex(matrix), as_complex(right)
   w = diagonal_of(t)

@@ -136,7 +136,8 @@ def _operands(name, c_or_cr, b, second):
   """Column, row and the right operand as columns; their dtype, and whether that was a vector."""
   if isinstance(c_or_cr, tuple):
     if len(c_or_cr) != 2:
-      raise ValueError(f"{name}: c_or_cr has a column or two arrays (c, r), got {len(c_or_cr)}.")
+      raise ValueError(
+          f"{name}: c_or_cr must be an array c or a pair (c, r), got a tuple of {len(c_or_cr)}.")
     (c, r, b), dtype = as_arrays(name, *c_or_cr, b)
   else:
     (c, b), dtype = as_arrays(name, c_or_cr, b)
@@ -167,8 +168,8 @@ def solve_toeplitz(
     check_finite: not used.
 
   Returns:
-    x, (n,) or (..., n, k), with the batch dimensions of c, r and b broadcast; NaN where a leading
-    minor of T is 0, or T or b holds NaN; see `checked`.
+    x, (n,) or (..., n, k), with the batch dimensions of c, r and b broadcast. It is NaN where a
+    leading minor of T is 0, or T or b holds NaN; see `checked`.
 
   float16 and bfloat16 are solved in float32, and x rounded.
 

@@ -12,12 +12,22 @@ from linalg.structured._block_tridiagonal import (
     block_tridiagonal_solve_logdet,
     block_tridiagonal_solve_logdet_ex,
 )
+from linalg.structured._kalman import (
+    KalmanFilterResult,
+    KalmanSmootherResult,
+    kalman_filter,
+    kalman_smoother,
+)
 
 __all__ = [
     "BlockTridiagonalFactor",
+    "KalmanFilterResult",
+    "KalmanSmootherResult",
     "block_tridiagonal_cholesky",
     "block_tridiagonal_solve",
     "block_tridiagonal_solve_ex",
     "block_tridiagonal_solve_logdet",
     "block_tridiagonal_solve_logdet_ex",
+    "kalman_filter",
+    "kalman_smoother",
 ]

@@ -17,6 +17,7 @@ from jax.lax import linalg as lax_linalg
 
 import cases
 import linalg
+import selection
 from linalg._accelerate import routes, switch
 
 HANDLER = "linalg_cholesky"
@@ -294,6 +295,7 @@ print(__name__, sys.argv[1:], "linalg_cholesky" in text, "linalg_matmul" in prod
 """
 
 
+@selection.extended_for("__main__ [] True True")
 @pytest.mark.parametrize("options,expected", [
     (["script.py", "--products"], "__main__ ['--products'] True False"),
     (["--products", "-m", "script"], "__main__ [] True True"),
@@ -308,6 +310,7 @@ def test_run(options, expected, tmp_path):
   assert ran.stdout.strip() == expected
 
 
+@pytest.mark.extended
 def test_main_of_a_program_stays(tmp_path):
   """Threads and pickles look up the program's module after its last line has run."""
   (tmp_path / "package").mkdir()
@@ -361,6 +364,7 @@ for enabled in (False, True, False):
 """
 
 
+@pytest.mark.extended
 def test_persistent_cache(tmp_path):
   """Programs with handlers and without have separate entries, which a second process finds."""
   root = pathlib.Path(linalg.__file__).parents[1]

@@ -138,7 +138,7 @@ def test_a_run_draws_plots(tmp_path):
 
 @pytest.mark.extended
 def test_jobs(tmp_path):
-  """Processes that measure in turn: one file, with each cell once."""
+  """Processes that measure in turn write one file, with each cell once."""
   arguments = ["--ops", "cholesky", "lu", "--sizes", "2", "3", "--batches", "5", "--dtypes", "f32"]
   arguments += ["--rounds", "1", "--jobs", "3", "--output", "result.json"]
   done = subprocess.run(

@@ -31,7 +31,8 @@ OF_MATRICES = [
 # The handlers that no function calls but in its derivatives, or JAX's, beside those of derivative
 # rules.
 OF_DERIVATIVES = {
-    "linalg_det_cofactors", "linalg_inverse_permutation", "linalg_slogdet_inv_transposed"}
+    "linalg_det_cofactors", "linalg_inverse_permutation", "linalg_positive_solve_logdet_factor",
+    "linalg_slogdet_inv_transposed", "linalg_solve_slogdet_inv_transposed"}
 # The handlers of operations that another operation's fallback calls: no jaxpr shows them.
 WITHIN_OPERATIONS = {
     "linalg_parlett", "linalg_block_tridiagonal_factor_solve",
@@ -75,9 +76,8 @@ def test_record(function):
 
 @cases.each_function([x for x in CATALOGUE if x in OF_MATRICES or x.name in cases.OF_SCIPY])
 def test_function_of_matrices(function):
-  """A record describes degenerate points, and has cases or the reason why it has none."""
+  """A record describes degenerate points, and its first case is the usual one."""
   assert function.behaviours
-  assert bool(function.cases) != bool(function.no_cases)
   if function.cases:
     assert not function.cases[0].variant
   for case in function.cases:
@@ -85,6 +85,20 @@ def test_function_of_matrices(function):
     # The values of eigh_tridiagonal alone have a handler, and so the name, of their own.
     name = case.name.replace("eigvalsh_tridiagonal", "eigh_tridiagonal")
     assert f"{name}_".startswith(f"{function.name}_")
+
+
+@cases.each_function([x for x in CATALOGUE if x.kind.page != "package"])
+def test_cases(function):
+  """A record has cases, or says why not. Another form of a function is compared with JAX's."""
+  assert bool(function.cases) != bool(function.no_cases)
+  if not function.cases and function.module in ("linalg.scipy", "linalg.lax"):
+    assert function.calls
+
+
+@cases.each_function([x for x in OF_MATRICES if len(x.names) > 1])
+def test_failures(function):
+  """A function with `info` says how it fails. LU factors of a singular matrix are no failure."""
+  assert function.fails or function.name == "lu"
 
 
 def test_names_of_cases():

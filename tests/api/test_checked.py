@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
+import cases
 import linalg
+import selection
 from sharded import with_kinds
 
 N = 3
@@ -27,35 +29,10 @@ def _singular(a):
   a[1, 1] = 0
 
 
-def _not_finite(a):
-  a[1, 1] = np.nan
-
-
-DEFINITE = "is not positive definite: its leading minor of order 2 is not positive."
-SINGULAR = "is singular: pivot 2 of its LU factors is zero."
-PENCIL = "has an indefinite b: its leading minor of order 2 is not positive."
-VALUES = "has no singular values: it holds NaN or Inf, or did not converge (info -1)."
-FORM = "has no Schur form: it holds NaN or Inf, or did not converge (info -1)."
-SPECTRUM = "has no eigendecomposition: it holds NaN or Inf, or did not converge (info -1)."
-
+# The functions with handlers. test_checked_names.py has the composed ones.
 CHECKED = {
-    "cholesky": (linalg.cholesky, _negative, DEFINITE),
-    "cho_factor": (lambda a: linalg.cho_factor(a)[0], _negative, DEFINITE),
-    "lu_factor": (lambda a: linalg.lu_factor(a)[0], _singular, SINGULAR),
-    "solve": (lambda a: linalg.solve(a, jnp.ones((N, 1))), _singular, SINGULAR),
-    "inv": (linalg.inv, _singular, SINGULAR),
-    "eigh": (lambda a: linalg.eigh(a).eigenvectors, _not_finite, SPECTRUM),
-    "eigvalsh": (linalg.eigvalsh, _not_finite, SPECTRUM),
-    "svd": (lambda a: linalg.svd(a)[1], _not_finite, VALUES),
-    "svdvals": (linalg.svdvals, _not_finite, VALUES),
-    "eig": (lambda a: linalg.eig(a).eigenvalues, _not_finite, SPECTRUM),
-    "eigvals": (linalg.eigvals, _not_finite, SPECTRUM),
-    "schur": (lambda a: linalg.schur(a)[0], _not_finite, FORM),
-    "eigh_generalized": (
-        lambda b: linalg.eigh_generalized(jnp.eye(N), b)[0], _negative, PENCIL),
-    "eigh_tridiagonal": (
-        lambda a: linalg.eigh_tridiagonal(a[..., 1, :], a[..., 0, :-1])[0], _not_finite, SPECTRUM),
-}
+    x.name: x for x in cases.CATALOGUE
+    if x.module == "linalg" and x.fails and not x.is_composed}
 
 
 GOOD = np.eye(N)
@@ -63,7 +40,7 @@ GOOD = np.eye(N)
 
 def _all(operands):
   """Calls every checked operation on its own operand, so one program covers all failures."""
-  return {name: CHECKED[name][0](a) for name, a in operands.items()}
+  return {name: cases.failing(CHECKED[name], a) for name, a in operands.items()}
 
 
 # A check of each kind, for factors and for iterations.
@@ -71,7 +48,7 @@ SOME = ("cholesky", "inv", "solve", "eigh")
 
 
 def _message(name, index):
-  return f"{name}: the matrix at index {index} {CHECKED[name][2]}"
+  return f"{name}: the matrix at index {index} {CHECKED[name].fails.message}"
 
 
 def _raises(checked, *operands):
@@ -87,22 +64,24 @@ def _check_each(function, shape, index, shown, put=jnp.asarray, names=tuple(CHEC
   good = {name: put(np.tile(GOOD, (*shape, 1, 1))) for name in names}
   results = checked(good)
   for name in names:
-    bad = put(_batch(shape, index, CHECKED[name][1]))
+    bad = np.tile(GOOD, (*shape, 1, 1))
+    bad[index] = cases.failing_matrix(CHECKED[name])
+    bad = put(bad)
     assert _raises(checked, good | {name: bad}) == _message(name, shown)
   return results
 
 
 @pytest.mark.parametrize(
     "shape, index, shown",
-    [((), (), "()"), ((4,), (2,), "(2)"), ((2, 3), (1, 2), "(1, 2)"),
-     ((70, 2), (65, 0), "(65, 0)")],
+    [((), (), "()"), pytest.param((4,), (2,), "(2)", marks=pytest.mark.extended),
+     ((2, 3), (1, 2), "(1, 2)"), ((70, 2), (65, 0), "(65, 0)")],
     ids=str)
 def test_names_operation_index_and_pivot(shape, index, shown):
   """The checked function also returns the same bits as the plain one where nothing fails."""
   results = _check_each(_all, shape, index, shown)
   good = np.tile(GOOD, (*shape, 1, 1))
-  for name, (function, *_) in CHECKED.items():
-    np.testing.assert_array_equal(results[name], function(good))
+  for name, function in CHECKED.items():
+    np.testing.assert_array_equal(results[name], cases.failing(function, good))
 
 
 def test_the_first_failure_is_named():
@@ -141,6 +120,7 @@ TRANSFORMS = {
 }
 
 
+@selection.extended_for("grad")
 @pytest.mark.parametrize("transform", TRANSFORMS)
 def test_inside_transforms(transform):
   # Each operation's rule takes part in plain gradients. It does not depend on jit or checkpoint.
@@ -159,7 +139,8 @@ VMAPPED = {
 
 
 @pytest.mark.parametrize("transform", [
-    pytest.param(name, marks=pytest.mark.extended) if name == "vmap of vmap" else name
+    pytest.param(name, marks=pytest.mark.extended)
+    if name.startswith("vmap of") or name == "part of it" else name
     for name in VMAPPED])
 def test_inside_vmap_and_scan(transform):
   """The index begins with the positions in mapped dimensions, outermost first.
@@ -178,6 +159,7 @@ def test_inside_the_gradient_of_a_scan():
   assert _raises(linalg.checked(jax.grad(loop)), bad) == _message("cholesky", "()")
 
 
+@selection.extended_for("(5, 1)", "(1, 6)")
 @with_kinds(
     "shape, index, shown, spec",
     [((16,), (13,), "(13)", ("x",)), ((8, 2), (5, 1), "(5, 1)", ("x",)),

@@ -11,9 +11,11 @@ ROOT = pathlib.Path(__file__).parents[2]
 FOLDER = ROOT / "benchmarks" / "crossovers"
 README = (FOLDER / "README.md").read_text()
 FILES = {path.stem: path for path in sorted(FOLDER.glob("*.json"))}
-MEASURED = {"machine", "date", "command", "operation", "compares"}
+MEASURED = {"machine", "date", "operation", "compares"}
 ESTIMATED = {"estimate", "operation", "compares", "note"}
-OPTIONAL = {"dtype", "n", "shape", "batch", "rhs", "threads", "quiet", "ratio", "seconds", "note"}
+OPTIONAL = {
+    "command", "dtype", "n", "shape", "batch", "rhs", "threads", "quiet", "ratio", "seconds",
+    "note"}
 
 
 def _is_number(value):

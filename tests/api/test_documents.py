@@ -98,9 +98,9 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.parametrize("block", [
-    # The blocks of linalg.distributed use eight devices, and take long.
+    # Each starts a process.
     pytest.param(block, id=block.place, marks=(
-        pytest.mark.extended if block.place.startswith("docs/distributed") else ()))
+        () if block.place.startswith("README") else pytest.mark.extended))
     for block in BLOCKS if not block.source])
 def test_runs(block, folder):
   """Compiled as tests are, also where the block itself tells XLA of devices."""

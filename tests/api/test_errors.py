@@ -92,8 +92,10 @@ def test_shapes_of_others():
   _refuses(
       ValueError, r"taus \(3,\) and c \(3, 2\)", linalg.ormqr, EYE, ONES, np.ones((3, 2)),
       left=False)
-  _refuses(ValueError, "permutation size 2", linalg.lu_pivots_to_permutation, PIVOTS, 2)
-  _refuses(ValueError, "permutation size -1", linalg.lu_pivots_to_permutation, PIVOTS[:0], -1)
+  for pivots, size in ((PIVOTS, 2), (PIVOTS[:0], -1)):
+    _refuses(
+        ValueError, f"the number of pivots, {len(pivots)}, got {size}",
+        linalg.lu_pivots_to_permutation, pivots, size)
   _refuses(ValueError, "must be integers", linalg.lu_pivots_to_permutation, ONES, 3)
   _refuses(ValueError, "must be integers", linalg.lu_pivots_to_permutation, np.int32(1), 3)
 
@@ -101,7 +103,9 @@ def test_shapes_of_others():
 def test_batches_that_do_not_broadcast():
   two, three = np.stack([EYE] * 2), np.stack([EYE] * 3)
   _refuses(ValueError, r"Incompatible.*ormqr\(\): a \(2", linalg.ormqr, two, np.ones((2, 3)), three)
-  _refuses(ValueError, r"Incompatible.*cholesky_update\(\)", linalg.cholesky_update, two, three[0])
+  _refuses(
+      ValueError, r"Incompatible.*cholesky_update\(\): r \(2", linalg.cholesky_update, two,
+      three[0])
   for function, operands in (
       (linalg.scipy.solve_sylvester, (two, two, three)),
       (linalg.scipy.solve_continuous_lyapunov, (two, three)),
@@ -113,47 +117,52 @@ def test_batches_that_do_not_broadcast():
 
 
 def test_names_of_options():
-  """Stock refuses these names with the same message."""
+  """The message names the function and the option, and lists what it takes."""
   for function in (linalg.eigh, linalg.eigh_ex, linalg.eigvalsh):
     for uplo in ("X", "l", ""):
-      _refuses(ValueError, "UPLO must be one of None, 'L', or 'U'", function, EYE, uplo)
-  _refuses(ValueError, "Unsupported QR decomposition mode 'x'", linalg.qr, EYE, "x")
-  _refuses(ValueError, "'raw' has no pivoting", linalg.qr, EYE, "raw", pivoting=True)
-  _refuses(ValueError, "Unknown slogdet method 'x'", linalg.slogdet, EYE, method="x")
+      message = f"{function.__name__}: UPLO must be one of None, 'L', or 'U', got {uplo!r}"
+      _refuses(ValueError, message, function, EYE, uplo)
+  _refuses(ValueError, "qr: mode must be 'reduced', .* got 'x'", linalg.qr, EYE, "x")
+  _refuses(ValueError, "pivoting=True .* 'raw'", linalg.qr, EYE, "raw", pivoting=True)
+  _refuses(
+      ValueError, "slogdet: method must be None, 'lu' or 'qr', got 'x'", linalg.slogdet, EYE,
+      method="x")
   for trans in ("X", 3, "n"):
     _refuses(
-        ValueError, f"Invalid 'trans' value {trans}", linalg.solve_triangular, EYE, ONES, trans)
+        ValueError, f"solve_triangular: trans must be .* got {trans!r}", linalg.solve_triangular,
+        EYE, ONES, trans)
   for trans in (3, -1, "N"):
     _refuses(
-        ValueError, f"'trans' value must be 0, 1, or 2, got {trans}", linalg.lu_solve,
+        ValueError, f"lu_solve: trans must be 0, 1 or 2, got {trans!r}", linalg.lu_solve,
         (EYE, PIVOTS), ONES, trans)
 
 
 def test_options_of_decompositions():
-  _refuses(ValueError, "Expected 'output' to be either 'real' or 'complex'", linalg.schur, EYE, "x")
+  _refuses(ValueError, "schur: output must be 'real' or 'complex'", linalg.schur, EYE, "x")
   rectangle = np.ones((3, 2))
   _refuses(ValueError, "must be square", linalg.svd, rectangle, hermitian=True)
   _refuses(
-      ValueError, "full_matrices and subset_by_index", linalg.svd, EYE, subset_by_index=(0, 2))
+      ValueError, "subset_by_index needs full_matrices=False", linalg.svd, EYE,
+      subset_by_index=(0, 2))
   for subset in ((-1, 2), (2, 2), (0, 4)):
     _refuses(
         ValueError, "must be a range within", linalg.svd, EYE, full_matrices=False,
         subset_by_index=subset)
   _refuses(ValueError, "type must be 1, 2 or 3", linalg.eigh_generalized, EYE, EYE, type=4)
   _refuses(ValueError, "Incompatible shapes", linalg.eigh_generalized, EYE, np.eye(2))
-  _refuses(ValueError, "Input 'T' must be square", linalg.rsf2csf, rectangle, EYE)
-  _refuses(ValueError, "Input 'Z' must be square", linalg.rsf2csf, EYE, rectangle)
-  _refuses(ValueError, "shapes must match", linalg.rsf2csf, EYE, np.eye(2))
+  _refuses(ValueError, r"T must have shape \[\.\.\., n, n\]", linalg.rsf2csf, rectangle, EYE)
+  _refuses(ValueError, r"Z must have shape \[\.\.\., n, n\]", linalg.rsf2csf, EYE, rectangle)
+  _refuses(ValueError, "T and Z must have the same n", linalg.rsf2csf, EYE, np.eye(2))
 
 
 def test_options_of_eigh_tridiagonal():
   refuses = lambda kind, message, *operands, **options: _refuses(
       kind, message, linalg.eigh_tridiagonal, *operands, **options)
   refuses(ValueError, r"shapes \[\.\.\., n\] and \[\.\.\., n - 1\]", ONES, ONES)
-  refuses(TypeError, "must have same dtype", ONES, ONES[1:].astype(np.float32))
-  refuses(TypeError, "takes floating and complex dtypes", PIVOTS, PIVOTS[1:])
-  refuses(ValueError, "'select must have a value", ONES, ONES[1:], select="x")
-  refuses(ValueError, "Got empty index range", ONES, ONES[1:], select="i", select_range=(2, 1))
+  refuses(TypeError, "d and e must have the same dtype", ONES, ONES[1:].astype(np.float32))
+  refuses(TypeError, "must have a floating or complex dtype", PIVOTS, PIVOTS[1:])
+  refuses(ValueError, "select must be 'a' or 'i', got 'x'", ONES, ONES[1:], select="x")
+  refuses(ValueError, "first <= last", ONES, ONES[1:], select="i", select_range=(2, 1))
   refuses(NotImplementedError, "depends on its values", ONES, ONES[1:], select="v")
 
 

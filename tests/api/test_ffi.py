@@ -14,15 +14,15 @@ from linalg._core import primitive, targets
 from linalg._factorizations.triangular import triangular_solve_p
 from quick import quick_compile
 from sharded import (
-    BATCH,
-    N,
-    collectives,
-    compile_local,
-    make_mesh,
-    no_collectives,
-    place,
-    same_bits,
-    sharded_like,
+  BATCH,
+  N,
+  collectives,
+  compile_local,
+  make_mesh,
+  no_collectives,
+  place,
+  same_bits,
+  sharded_like,
 )
 
 

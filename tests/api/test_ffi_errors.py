@@ -6,7 +6,6 @@
 import functools
 import math
 import time
-from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,98 +13,45 @@ import numpy as np
 import pytest
 
 import cases
+import target_table
 
 F64, F32, C128, I32 = np.float64, np.float32, np.complex128, np.int32
 B, M, N, K = 3, 6, 4, 2
-
-Type = tuple[tuple[int, ...], type]
-
-
-class Call(NamedTuple):
-  """A good call of a target, and how operands and results may vary."""
-
-  operands: list[Type]
-  results: list[Type]
-  attributes: dict[str, Any] = {}
-  square: bool = True  # whether the first operand must be
-  any_columns: bool = False  # whether the first operand may have more than the others imply
-  list_operand: int | None = None  # a vector of any length that all matrices share
-  longer_result: bool = False  # whether the result may be longer
-  first: tuple[type, ...] = ()  # further dtypes of the first operand that fit the results
-  unread: tuple[str, ...] = ()  # attributes that the handler does not read
+MATRIX, INFO = ((B, N, N), F64), ((B,), I32)
 
 
-MATRIX, VECTOR, SCALAR, INFO = ((B, N, N), F64), ((B, N), F64), ((B,), F64), ((B,), I32)
-COLUMNS, INDICES, TALL, WIDE = ((B, N, K), F64), ((B, N), I32), ((B, M, N), F64), ((B, N, M), F64)
-BANDS, BAND = ((B, 2, N), F64), ((B, 1, N), F64)
-BLOCKS, BESIDE = ((B, M, N, N), F64), ((B, M - 1, N, N), F64)
-COLUMNS_OF_BLOCKS = ((B, M, N, K), F64)
-FLAGS = {"lower": True, "symmetrize": True}
-CONJUGATE = {"conjugate_a": False, "conjugate_b": False}
-# Calls that no program of a case makes, such as those of derivative rules. Others are made there
-# with shapes that the tests below do not vary.
-WRITTEN = {
-    "banded_solve": Call([BANDS, BAND, COLUMNS], [COLUMNS, INFO], square=False),
-    "block_tridiagonal_cholesky": Call(
-        [BLOCKS, BESIDE], [BLOCKS, BESIDE, SCALAR, INFO], square=False),
-    "block_tridiagonal_factor_solve": Call(
-        [BLOCKS, BESIDE, COLUMNS_OF_BLOCKS], [COLUMNS_OF_BLOCKS],
-        {"forward": True, "back": True}, square=False),
-    "block_tridiagonal_inverse_blocks": Call([BLOCKS, BESIDE], [BLOCKS, BESIDE], square=False),
-    "block_tridiagonal_solve": Call(
-        [BESIDE, BLOCKS, BESIDE, COLUMNS_OF_BLOCKS], [COLUMNS_OF_BLOCKS, INFO], square=False),
-    "block_tridiagonal_solve_logdet": Call(
-        [BLOCKS, BESIDE, COLUMNS_OF_BLOCKS], [COLUMNS_OF_BLOCKS, SCALAR, INFO], square=False),
-    "cholesky_banded": Call([BANDS], [BANDS, INFO], {"lower": True}, square=False),
-    "cholesky_banded_solve": Call([BANDS, COLUMNS], [COLUMNS], {"lower": True}, square=False),
-    "cholesky_full_jvp": Call([MATRIX, MATRIX], [MATRIX]),
-    "cholesky_full_vjp": Call([MATRIX, MATRIX], [MATRIX]),
-    "cholesky_jvp": Call([MATRIX, MATRIX], [MATRIX], FLAGS),
-    "cholesky_vjp": Call([MATRIX, MATRIX], [MATRIX], FLAGS),
-    "det_cofactors": Call([MATRIX], [SCALAR, MATRIX]),
-    "eigh_jvp": Call([VECTOR, MATRIX, MATRIX], [VECTOR, MATRIX], FLAGS, square=False),
-    "eigh_vjp": Call([VECTOR, MATRIX, VECTOR, MATRIX], [MATRIX], FLAGS, square=False),
-    "inverse_permutation": Call([INDICES, INDICES], [INDICES, INDICES], square=False),
-    "matmul": Call([WIDE, TALL], [MATRIX], CONJUGATE, square=False),
-    "matmul_transpose_a": Call([TALL, TALL], [MATRIX], CONJUGATE, square=False),
-    "matmul_transpose_b": Call([WIDE, WIDE], [MATRIX], CONJUGATE, square=False),
-    "parlett": Call([MATRIX, MATRIX, MATRIX, SCALAR], [MATRIX]),
-    "qr_jvp": Call([TALL, MATRIX, TALL], [TALL, MATRIX], square=False),
-    "qr_vjp": Call([TALL, MATRIX, TALL, MATRIX], [TALL], square=False),
-    "slogdet_inv_transposed": Call([MATRIX], [SCALAR, SCALAR, MATRIX]),
-    "solve_lu": Call([MATRIX, COLUMNS], [COLUMNS, MATRIX, INDICES, INFO]),
-    "svd_jvp": Call([MATRIX, VECTOR, MATRIX, MATRIX], [MATRIX, VECTOR, MATRIX]),
-    "svd_vjp": Call([MATRIX, VECTOR, MATRIX, MATRIX, VECTOR, MATRIX], [MATRIX]),
-}
-# Targets whose operands or attributes may differ from their CALLS.
-FREE: dict[str, dict[str, Any]] = {
-    # A complex matrix has real eigenvalues if it is Hermitian, and a real one complex eigenvalues
-    # otherwise.
-    **dict.fromkeys(("eig", "eig_left", "eigvals", "eigvalsh"), {"first": (C128,)}),
-    "cholesky_jittered": {"list_operand": 1},
-    "svdvals": {"any_columns": True, "first": (C128,)},
-    "householder_product": {"square": False},
-    "lu_pivots_to_permutation": {"longer_result": True, "unread": ("permutation_size",)},
-    "ormqr": {"square": False, "any_columns": True},
-}
+class Call:
+  """A good call of a target, and how its operands and results may vary."""
+
+  def __init__(self, target):
+    self._tokens = target.operands, target.results
+    self.operands, self.results = self.of_sizes(B, M, N, K)
+    self.attributes = dict.fromkeys(target.attributes, True)
+    self.square = target.operands[0][-2:] == "nn"
+    # Whether the first operand may also be complex, since results do not tell its dtype.
+    self.any_dtype = sum(x[0] == "T" for x in (*target.operands, *target.results)) == 1
+
+  def of_sizes(self, b, m, n, k):
+    """The types of the operands and of the results."""
+    return [target_table.types(tokens, b, m, n, k) for tokens in self._tokens]
+
+  def takes(self, what, side, i):
+    """Whether a change that `_bad` makes to an operand (side 0) or result (1) is none to refuse."""
+    token = self._tokens[side][i]
+    if token.endswith("!"):  # of any length
+      return what in ("longer", "other batch")
+    if what != "longer":
+      return False
+    if token[-1] == "P":
+      return True
+    larger = {letter: size + (letter == token[-1]) for letter, size in zip("mnk", (M, N, K))}
+    changed = self.of_sizes(B, **larger)
+    changed[side][i] = (self.operands, self.results)[side][i]
+    return token[-1] in larger and changed == [self.operands, self.results]
 
 
-def _calls():
-  found = dict(WRITTEN)
-  every = cases.targets("cpu")
-  # Cases with the name of a target come first, since they are about it.
-  for case in sorted(
-      (*cases.CASES, *cases.SCIPY, *cases.STRUCTURED),
-      key=lambda case: f"linalg_{case.name}" not in every):
-    for target, call in cases.calls_of(case).items():
-      shape, _ = call.operands[0]
-      square = {"square": shape == (B, N, N) and not case.rectangular}
-      name = target.removeprefix("linalg_")
-      found.setdefault(name, Call(*call, **square | FREE.get(name, {})))
-  return dict(sorted(found.items()))
-
-
-CALLS = _calls()
+CALLS = {
+    name.removeprefix("linalg_"): Call(target) for name, target in target_table.TARGETS.items()}
 TARGETS = pytest.mark.parametrize("target", CALLS)
 
 
@@ -177,8 +123,7 @@ def test_bad_operands(target):
   call = CALLS[target]
   for i, operand in enumerate(call.operands):
     for what, bad in _bad(*operand):
-      of_any_length = i == call.list_operand and what in ("longer", "other batch")
-      if not of_any_length and not (i == 0 and what == "longer" and call.any_columns):
+      if not call.takes(what, 0, i):
         operands = [*call.operands[:i], bad, *call.operands[i + 1 :]]
         _refuses(target, operands, call.results, call.attributes)
 
@@ -190,7 +135,7 @@ def test_bad_results(target):
   call = CALLS[target]
   for i, result in enumerate(call.results):
     for what, bad in _bad(*result):
-      if not (what == "longer" and call.longer_result):
+      if not call.takes(what, 1, i):
         results = [*call.results[:i], bad, *call.results[i + 1 :]]
         _refuses(target, call.operands, results, call.attributes)
 
@@ -209,7 +154,7 @@ def test_mixed_precision(target):
   """Catches a handler that assumes that the results' dtype follows from the operands'."""
   call = CALLS[target]
   (shape, dtype), *others = call.operands
-  for other in {F32, C128} - {dtype, *call.first}:
+  for other in {F32} if call.any_dtype else {F32, C128} - {dtype}:
     _refuses(target, [(shape, other), *others], call.results, call.attributes)
 
 
@@ -220,7 +165,7 @@ def test_missing_attributes(target):
   The message is XLA's.
   """
   call = CALLS[target]
-  for name in call.attributes.keys() - set(call.unread):
+  for name in call.attributes:
     rest = {key: value for key, value in call.attributes.items() if key != name}
     for spoilt in (rest, rest | {name: 1.5}):
       with pytest.raises(Exception, match="attribute|expected PRED"):
@@ -235,9 +180,8 @@ def test_attributes_of_other_types(target):
   Also catches an extra attribute, which would shift the others. The message is XLA's.
   """
   call = CALLS[target]
-  read = sorted(call.attributes.keys() - set(call.unread))
   # If a handler reads no attributes, XLA accepts any.
-  for name in [*read, "unknown"] if read else []:
+  for name in [*call.attributes, "unknown"] if call.attributes else []:
     for value in (np.int64(1), np.uint8(1), "true", np.ones(3), {"lower": True}):
       with pytest.raises(Exception, match="attribute|expected PRED|dictionary"):
         _call(target, call.operands, call.results, call.attributes | {name: value})
@@ -272,13 +216,6 @@ def test_results_in_the_memory_of_operands(target):
   _good_call(target)
 
 
-def _of_sizes(types, b, m, n, k):
-  """The dtypes whose sizes differ from those of the table."""
-  sizes = {
-      M - 1: max(m - 1, 0), M: m, N: n, K: k, N - 1: max(n - 1, 0), K - 1: max(k - 1, 0)}
-  return [((b, *(sizes[size] for size in shape[1:])), dtype) for shape, dtype in types]
-
-
 @pytest.mark.extended
 @TARGETS
 def test_no_elements_of_any_size(target):
@@ -291,7 +228,7 @@ def test_no_elements_of_any_size(target):
   began = time.process_time()
   for b, m, n, k in (
       (0, large + 1, large, large - 1), (B, large, 0, 0), (B, 0, large, 0), (B, 0, 0, large)):
-    operands, results = (_of_sizes(x, b, m, n, k) for x in (call.operands, call.results))
+    operands, results = call.of_sizes(b, m, n, k)
     if max(math.prod(shape) for shape, _ in [*operands, *results]) > B:
       continue  # more than fits in memory
     function = jax.jit(lambda: jax.ffi.ffi_call(

@@ -18,7 +18,9 @@ from jaxlib.mlir import ir
 
 import cut_offs
 import linalg
+import target_table
 from linalg._core import targets
+from target_table import TARGETS
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -30,9 +32,6 @@ def _run(code, **environment):
 
 
 SIGNATURES = targets._cpu.signatures()
-# The backends of each target in the source's table.
-TABLE = dict(re.findall(
-    r"visit\((linalg_\w+), (k\w+),", (ROOT / "kernels" / "handlers.h").read_text()))
 # The operations of the modules, including those in tuples.
 OPERATIONS = list(dict.fromkeys(
     operation for name, module in sorted(sys.modules.items()) if name.startswith("linalg.")
@@ -44,7 +43,7 @@ OPERATIONS = list(dict.fromkeys(
 def test_targets_are_the_handlers():
   """Catches a handler that nothing registers, and one that the export list lacks."""
   exported = {check.is_custom_call() for check in linalg.export_disabled_checks()}
-  assert SIGNATURES.keys() == targets._cpu.targets().keys() == TABLE.keys() <= exported
+  assert SIGNATURES.keys() == targets._cpu.targets().keys() == TARGETS.keys() <= exported
 
 
 def test_every_target_is_called():
@@ -68,16 +67,8 @@ def test_a_target_is_in_the_same_file_on_every_backend():
            r"^LINALG_(?:CPU_)?HANDLER(?:_AND_CAPTURED)?\((linalg_\w+),", path.read_text(), re.M)}
       for folder in ("cpu", "cuda")]
   assert files[0].keys() == SIGNATURES.keys()
-  assert files[1].keys() == {target for target, backends in TABLE.items() if backends != "kCpu"}
+  assert files[1].keys() == {name for name, target in TARGETS.items() if target.cuda}
   assert files[0] == files[0] | files[1]
-
-
-def test_random_calls_know_every_target():
-  """Random calls and the fuzzer look a target's signature up."""
-  table = (ROOT / "kernels" / "handlers.h").read_text()
-  signatures = (ROOT / "tests" / "support" / "random_calls.h").read_text()
-  assert set(re.findall(r"visit\((linalg_\w+),", table)) == set(
-      re.findall(r'{"(linalg_\w+)", "', signatures))
 
 
 def test_cut_offs_in_the_documents():
@@ -108,11 +99,11 @@ def test_cut_offs_in_the_documents():
 
 
 def test_page_about_cuda():
-  """Catches a target that docs/cuda.md lacks, and sizes other than those of the tuning files."""
+  """The page has every target that only the CPU has, and the sizes of the tuning files."""
   page = (ROOT / "docs" / "cuda.md").read_text()
   section = page.partition("These targets exist on the CPU only.")[2].partition("\n\nThe vendor")[0]
   named = re.findall(r"`(linalg_\w+)`", section)
-  assert sorted(named) == sorted(x for x, backends in TABLE.items() if backends == "kCpu")
+  assert sorted(named) == sorted(name for name, target in TARGETS.items() if not target.cuda)
   text = (ROOT / "kernels" / "cuda" / "tuning.h").read_text()
   constants = {
       name: eval(value) for name, value in re.findall(r"\b(k\w+) = ([\d <*]+);", text)}  # 64 << 10
@@ -162,7 +153,11 @@ def test_signature(operation):
   attributes = {
       x.name: {"i1": bool}.get(str(x.attr.type)) for x in call.attributes["mhlo.backend_config"]
       if x.name != "permutation_size"}
-  assert (len(call.operands), len(call.results), attributes) == SIGNATURES[operation.name]
+  target = TARGETS[operation.name]
+  signature = f"{' '.join(target.operands)} > {' '.join(target.results)}"
+  assert SIGNATURES[operation.name] == (signature, attributes)
+  assert (len(call.operands), len(call.results)) == (len(target.operands), len(target.results))
+  assert operation._rules.ranks == tuple(map(target_table.rank, target.operands))
 
 
 @pytest.mark.parametrize("built, installed, fits", [

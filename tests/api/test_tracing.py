@@ -122,6 +122,7 @@ def test_debug_nans_at_equal_eigenvalues():
   np.testing.assert_allclose(gradient, 2 * np.eye(3))
 
 
+@selection.compiles
 @cases.each_dtype(np.float32, np.complex64)
 def test_32_bit_mode(case, dtype, rng):
   """In 32-bit mode no result, derivative or warning asks for 64-bit types."""

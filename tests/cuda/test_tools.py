@@ -74,8 +74,9 @@ def test_a_failure_while_cut_offs_are_tuned(failing, tmp_path, monkeypatch):
   for file, text in originals.items():
     (root / file).parent.mkdir(parents=True)
     (root / file).write_text(text)
-  (root / "tools").mkdir()
-  (root / "tools/cut_offs.py").write_text((ROOT / "tools/cut_offs.py").read_text())
+  for file in ("tools/cut_offs.py", "benchmarks/crossover.py"):
+    (root / file).parent.mkdir()
+    (root / file).write_text((ROOT / file).read_text())
   done = {
       name: step._replace(command=[sys.executable, "-c", f"raise SystemExit({name == failing})"])
       for name, step in on_gpu.steps(output, 1).items()}

@@ -33,6 +33,18 @@ def test_zeros_like_have_the_sharding():
     np.testing.assert_array_equal(same, np.ones((16, 2)))
 
 
+def test_diagonals():
+  """Diagonals beside the main one end with zeros, with strides and as sums."""
+  a = np.arange(1.0, 33).reshape(2, 4, 4)
+  for offset in (-4, -1, 0, 1, 2):
+    expected = np.zeros((2, 4))
+    found = np.diagonal(a, offset, -2, -1)
+    expected[:, : found.shape[-1]] = found
+    for function in (algebra.diagonal_of, algebra.stored_diagonal):
+      np.testing.assert_array_equal(function(jnp.asarray(a), offset), expected)
+      assert function(jnp.ones((2, 0, 0)), offset).shape == (2, 0)
+
+
 def test_columns_before_one_of_nan_have_a_root():
   """The recurrence for the root of a triangle begins with zeros, not with NaN."""
   t = np.triu(np.ones((3, 3), np.complex128)) + np.eye(3)
@@ -52,6 +64,7 @@ def test_none_is_zero():
   jax.tree.map(functools.partial(np.testing.assert_array_equal), zeros, [0 * x, y])
 
 
+@pytest.mark.extended
 def test_eigenvalues_that_the_program_computes():
   """XLA fuses products and differences of them, so equal values differ at some places."""
   rng = np.random.default_rng(0)

@@ -395,7 +395,7 @@ def test_svd_of_a_hermitian_matrix(rng):
 
 @cases.each_double
 def test_general_matrices_with_equal_eigenvalues(dtype, rng):
-  """d Σ f(w) = tr(f'(A) dA), for a diagonalizable A; and projectors onto whole eigenspaces."""
+  """d Σ f(w) = tr(f'(A) dA) for a diagonalizable A, and projectors onto eigenspaces are right."""
   values = np.array([2, 2, 2, -1.0])
   x = matrices.well_conditioned(rng, (), 4, dtype)
   a = x @ np.diag(values) @ np.linalg.inv(x)

@@ -19,7 +19,8 @@ def _projector(v, columns):
 @cases.each_double
 @pytest.mark.parametrize("values", [[1.0, 2, 3, 4], [1.0, 1, 2, 2]], ids=["distinct", "equal"])
 def test_invariant_losses(values, dtype, rng):
-  """A spectral sum, a function of the matrix, and a projector onto a whole eigenspace."""
+  """The losses are a spectral sum, a function of the matrix, and a projector onto a whole
+  eigenspace."""
   a = np.stack([matrices.with_eigenvalues(rng, np.array(values), dtype) for _ in range(3)])
   weight = matrices.hermitian(rng, (1,), 4, dtype)
   losses = (

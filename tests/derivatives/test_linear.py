@@ -12,7 +12,7 @@ import derivatives
 import linalg
 import selection
 from linalg._catalogue import matrices
-from linalg._factorizations import cholesky, det, eigh, qr, solve, svd
+from linalg._factorizations import cholesky, det, eigh, qr, solve, solve_logdet, svd
 from quick import quick_jit
 
 SIZES = [1, 2, 4, 7, 13, 32]
@@ -56,7 +56,7 @@ def _formula_and_transpose(formula, factors, tangent, cotangent):
 @pytest.mark.parametrize("attributes", ATTRIBUTES, ids=str)
 @pytest.mark.parametrize("n", CHOLESKY_SIZES)
 def test_cholesky(n, attributes, dtype, rng):
-  """Forward and backward, against the formula and its transpose."""
+  """Both modes agree with the formula and its transpose."""
   a, x = _operands(rng, n, dtype)
 
   @quick_jit
@@ -95,7 +95,7 @@ def test_full_cholesky(n, dtype, rng):
 @pytest.mark.parametrize("attributes", ATTRIBUTES, ids=str)
 @pytest.mark.parametrize("n", SIZES)
 def test_eigh(n, attributes, dtype, rng):
-  """Forward and backward, against the formula and its transpose; equal eigenvalues too."""
+  """Both modes agree with the formula and its transpose, at equal eigenvalues too."""
   a, x = _operands(rng, n, dtype)
   _, v, _ = eigh.eigh_p(a)
   w = np.sort(rng.standard_normal((len(a), n)), axis=-1).astype(v.real.dtype)
@@ -146,7 +146,7 @@ def test_svd(n, dtype, rng):
 @selection.all_dtypes
 @pytest.mark.parametrize("m, n", [(1, 1), (2, 2), (4, 4), (5, 3), (13, 4), (7, 7), (32, 32)])
 def test_qr(m, n, dtype, rng):
-  """Forward and backward, against the formula and its transpose."""
+  """Both modes agree with the formula and its transpose."""
   a, da, q_ct = (matrices.general(rng, (19,), m, n, dtype) for _ in range(3))
   r_ct = matrices.general(rng, (19,), n, n, dtype)
 
@@ -164,6 +164,29 @@ def test_qr(m, n, dtype, rng):
   assert found.dtype == dtype
   np.testing.assert_allclose(
       found, expected, rtol=0, atol=60 * n * np.finfo(dtype).eps * np.abs(expected).max())
+
+
+@selection.all_dtypes
+@pytest.mark.parametrize("n, k", [(1, 1), (2, 3), (4, 1), (7, 2), (13, 1), (32, 1)])
+def test_positive_solve_logdet(n, k, dtype, rng):
+  """Forward and backward, against the formula and its transpose."""
+  a, da = _operands(rng, n, dtype)
+  x, db, x_ct = (matrices.general(rng, (19,), n, k, dtype) for _ in range(3))
+  logdet_ct = rng.standard_normal(19).astype(a.real.dtype)
+
+  @quick_jit
+  def both(a, x, da, db, x_ct, logdet_ct):
+    factor, _ = cholesky.cholesky_p(a)
+    formula = lambda da, db: solve_logdet._tangents(factor, x, da, db)
+    expected = formula(da, db), jax.linear_transpose(formula, da, db)([x_ct, logdet_ct])
+    return (
+        solve_logdet.positive_solve_logdet_jvp_p(factor, x, da, db),
+        solve_logdet.positive_solve_logdet_vjp_p(factor, x, x_ct, logdet_ct)
+    ), expected
+
+  found, expected = both(a, x, da, db, x_ct, logdet_ct)
+  for y, z in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+    _near(y, z, n)
 
 
 COFACTORS = pytest.mark.parametrize(
@@ -285,6 +308,9 @@ def test_bits_do_not_depend_on_the_batch(n, dtype, rng):
         det.det_cofactors_p(a), det.slogdet_inv_transposed_p(a),
         eigh.eigh_jvp_p(diagonal, q, x), eigh.eigh_vjp_p(diagonal, q, diagonal, x),
         qr.thin_jvp_p(q, r, a), qr.thin_vjp_p(q, r, a, x),
+        solve_logdet.positive_solve_logdet_jvp_p(factor, x[..., :2], a, x[..., 1:3]),
+        solve_logdet.positive_solve_logdet_vjp_p(factor, x[..., :2], a[..., :2], a[..., 0, 0].real),
+        solve_logdet.solve_slogdet_inv_transposed_p(x, a[..., :1]),
         solve.solve_lu_p(x, a), svd.square_jvp_p(q, diagonal, q, x),
         svd.square_vjp_p(q, diagonal, q, a, diagonal, x)))
 
@@ -324,7 +350,7 @@ def test_large_cholesky(dtype, rng):
 
 
 def test_third_derivatives(rng):
-  """The second-order derivatives of a tangent."""
+  """The derivatives of a tangent are right to second order."""
   a, direction = _operands(rng, 3, np.float64, ())
   tangent = lambda a: jax.jvp(linalg.cholesky, (a,), (jnp.broadcast_to(direction, a.shape),))[1]
   derivatives.check(tangent, (a,), rng)

@@ -15,11 +15,13 @@ import cases
 import derivatives
 import linalg
 import matrices
+import selection
 from quick import quick_jit
 
 COMPILES = True
 
 
+@selection.extended_for("cholesky_update")
 @cases.each_in_double(cases.DIFFERENTIABLE_CASES)
 def test_square(case, dtype, rng):
   derivatives.check(

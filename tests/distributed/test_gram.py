@@ -10,6 +10,7 @@ from jax.sharding import PartitionSpec as P
 import linalg
 import linalg.distributed as dist
 import matrices
+import selection
 from one_matrix import close
 from quick import quick_compile, quick_jit
 from sharded import KINDS, make_mesh
@@ -27,6 +28,7 @@ def of_gram(a, p, **options):
   return linalg.inverse_pth_root(a.mT.conj() @ a, p, **options)
 
 
+@selection.extended_for("Auto")
 @KINDS
 @pytest.mark.parametrize("dtype", [
     np.complex128, *[pytest.param(x, marks=pytest.mark.extended)
@@ -57,13 +59,12 @@ def test_batch(kind, rng):
 
 
 @pytest.mark.parametrize("name,s,kind", [
-    pytest.param(name, s, kind, id=f"{name}-{kind.name}", marks=()
-                 if (name, kind.name) == ("equal", "Explicit") else pytest.mark.extended)
+    pytest.param(name, s, kind, id=f"{name}-{kind.name}", marks=pytest.mark.extended)
     for name, s in (("separate", (3.0, 2, 1, 0.5)), ("equal", (3.0, 2, 2, 2)),
                     ("nearly equal", (3.0, 2, 2 - 1e-12, 2 - 1e-13)))
     for kind in (AxisType.Auto, AxisType.Explicit)[name != "equal" :]])
 def test_derivatives(name, s, kind, rng):
-  """Forward, reverse, and forward over reverse, at equal eigenvalues too; no device has A.
+  """All modes are right, at equal eigenvalues too, and no device has A.
 
   The largest eigenvalue stays distinct, because `ridge_epsilon` takes a part of it.
   """

@@ -100,7 +100,7 @@ def test_rounding_does_not_grow(rng):
     (AxisType.Explicit, 2), pytest.param(AxisType.Auto, 5, marks=pytest.mark.extended)],
     ids=lambda x: getattr(x, "name", x))
 def test_derivatives(kind, steps, rng):
-  """Forward, reverse, and forward over reverse; no device has A."""
+  """Forward, reverse, and forward over reverse mode are right, and no device has A."""
   a, da = (matrices.general(rng, (), ROWS, N, np.complex128) for _ in range(2))
   lie = place(a, kind), place(da, kind)
 

@@ -69,7 +69,7 @@ def test_results(layout, kind, rng):
     (ROWS, N), pytest.param((8, 8), marks=pytest.mark.extended),
     pytest.param((N, ROWS), marks=pytest.mark.extended)], ids=["tall", "square", "wide"])
 def test_derivatives(shape, kind, rng):
-  """Forward, and forward over reverse, as linalg's; no long array moves."""
+  """Forward and second derivatives equal those of `linalg`, and no long array moves."""
   wide = shape[0] < shape[1]
   host = [general(rng, *shape, dtype=np.complex128) for _ in range(3)]
   lie = [place(x, "both", kind, wide) for x in host]
@@ -95,7 +95,7 @@ def test_derivatives(shape, kind, rng):
 
 
 def test_what_moves(rng):
-  """By the Gram matrix, k² numbers and a scale move, and little more than A and U is held."""
+  """The Gram matrix moves k² numbers and a scale, and holds little more than A and U."""
   x = place(general(rng, 4096, 16))
   found = {}
   with jax.set_mesh(x.sharding.mesh):
@@ -112,7 +112,7 @@ def test_what_moves(rng):
 def test_ill_conditioned(rng):
   """Small singular values have no digits in the Gram matrix.
 
-  By R, U is orthonormal to rounding. By the Gram matrix, small values are shrunk.
+  U from R is orthonormal to rounding. U from the Gram matrix has smaller values in their place.
   """
   s = np.array([1, 1e-4, 1e-11])
   a = with_values(rng, s)
@@ -128,7 +128,8 @@ def test_ill_conditioned(rng):
 
 
 def test_extremes(rng):
-  """Zero, lower rank, tiny, half precision, few and no columns, and NaN.
+  """The matrices are zero, of lower rank, tiny, of half precision, of few or no columns, or hold
+  NaN.
 
   NaN stays in its own matrix.
   """
@@ -160,7 +161,7 @@ def test_extremes(rng):
 
 
 def test_uneven_rows(rng):
-  """Uneven rows inside `jit`."""
+  """Rows may be uneven inside `jit`."""
   a = general(rng, 45, N)
   with jax.set_mesh(make_mesh()):
     call = lambda a: (*dist.polar(jnp.sin(a)), *dist.polar(jnp.sin(a), method="gram"))

@@ -56,8 +56,9 @@ def test_results(layout, kind, dtype, rng):
   assert logdet.sharding.is_fully_replicated and factor.info.sharding.is_fully_replicated
 
 
+@pytest.mark.extended
 @cases.each_dtype(np.float32, np.float64, np.complex64, np.complex128)
-@pytest.mark.parametrize("n", [96, pytest.param(512, marks=pytest.mark.extended)])
+@pytest.mark.parametrize("n", [96, 512])
 def test_residuals(n, dtype, rng):
   """‖A - L Lᴴ‖ / ‖A‖ <= eps √n, in Frobenius norms."""
   a = positive(rng, n, dtype)
@@ -133,7 +134,7 @@ def test_vmap(rng):
 @pytest.mark.extended
 @KINDS
 def test_derivatives_under_vmap(kind, rng):
-  """A gradient by the operations' own batching rules, and a Hessian, which maps over directions.
+  """The operations' own batching rules give a gradient, and a Hessian, which maps over directions.
 
   Several devices share each matrix.
   """
@@ -288,6 +289,7 @@ def test_where_it_is_asked(rng):
     assert found.sharding.is_equivalent_to(NamedSharding(x.sharding.mesh, spec), 2)
 
 
+@pytest.mark.extended
 def test_bits_do_not_depend_on_the_layout(rng):
   """Bits agree in one grid at one panel width, also for a size that neither divides."""
   a = positive(rng, 56, np.float64)
@@ -346,7 +348,7 @@ LINALG = {
 
 
 def derivatives(call, library):
-  """Forward, reverse, and forward over reverse."""
+  """Returns derivatives in forward, reverse, and forward over reverse mode."""
   value = lambda a, b: call(library, a, b)
 
   def loss(a, b):

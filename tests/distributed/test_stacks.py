@@ -10,6 +10,7 @@ from jax.sharding import PartitionSpec as P
 import linalg
 import linalg.distributed as dist
 import matrices
+import selection
 from sharded import KINDS, make_mesh
 
 extended = pytest.mark.extended
@@ -22,6 +23,7 @@ def place(x, spec, kind=AxisType.Explicit):
   return jax.device_put(x, NamedSharding(make_mesh((4, 2), ("x", "y"), kind), spec))
 
 
+@selection.in_turn(1, "spec")
 @KINDS
 @pytest.mark.parametrize("spec", [
     x if x in ("rows", "both") else pytest.param(x, marks=extended) for x in SPECS])

@@ -13,6 +13,7 @@ import cases
 import linalg
 import linalg.distributed as dist
 import matrices
+import selection
 from one_matrix import close
 from quick import quick_compile, quick_jit
 from sharded import KINDS, make_mesh, with_kinds
@@ -42,8 +43,7 @@ def is_whole(*arrays):
   return not any(axis for x in arrays for axis in tuple(x.sharding.spec)[x.ndim - 2 :])
 
 
-@KINDS
-@pytest.mark.parametrize("layout", LAYOUTS)
+@with_kinds("layout", LAYOUTS)
 @cases.each_dtype(np.complex128, np.float32)
 def test_results(layout, kind, dtype, rng):
   """Signs are LAPACK's. Q and U are sharded like A; other results are on all devices."""
@@ -135,6 +135,7 @@ def test_randomized_svd(layout, kind, rng):
   assert u.sharding.is_equivalent_to(x.sharding, x.ndim) and is_whole(vh)
 
 
+@pytest.mark.extended
 def test_randomized_svd_within_its_bound(rng):
   """Theorem 10.5 of Halko, Martinsson and Tropp holds for a spectrum that hardly decays.
 
@@ -157,8 +158,10 @@ def test_randomized_svd_within_its_bound(rng):
   assert best <= better.error**2 <= 1.01 * best
 
 
+@pytest.mark.extended
 def test_randomized_svd_of_extremes(rng):
-  """Results are right for low rank, every column, wide, tiny, half precision and NaN.
+  """Results are right for matrices of low rank, wide and tiny ones, all columns, half precision and
+  NaN.
 
   NaN stays in its own matrix.
   """
@@ -350,6 +353,7 @@ def energy(results):
       for x in map(jnp.atleast_1d, results))
 
 
+@selection.extended_for("lstsq", "polar")
 @with_kinds("name", CALLS)
 @cases.each_double
 def test_derivatives(name, kind, dtype, rng):
@@ -408,6 +412,7 @@ def test_derivatives_of_pseudo_inverses(wide, kind, rng):
     close(mine, theirs, np.float64, 1e6)
 
 
+@pytest.mark.extended
 @ONE_KIND
 def test_derivatives_of_randomized_svd(kind, rng):
   """Derivatives are those of the exact triplets, to second order. No tall array moves."""

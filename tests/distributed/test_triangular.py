@@ -19,9 +19,9 @@ from quick import quick_compile, quick_jit
 from sharded import make_mesh
 
 KINDS = (AxisType.Auto, AxisType.Explicit)
-# Every system in one layout, and two in each other layout: of the operator itself and of its
-# adjoint. One of the two is solved from the first panel on and the other from the last, whichever
-# triangle is read. Kinds of axes, dtypes and vectors alternate.
+# One layout has every system. Each other layout has two systems, of the operator and of its
+# transpose or adjoint. One of the two is solved from the first panel on, and the other from the
+# last. Kinds of axes, dtypes and vectors alternate.
 SYSTEMS = [
     (*system, "both") for system in itertools.product("NTC", (True, False), (True, False))]
 SYSTEMS += [
@@ -55,7 +55,7 @@ def test_results(trans, lower, unit, layout, kind, dtype, is_vector, rng):
 
 
 def derivatives(solve):
-  """Forward, reverse, and forward over reverse."""
+  """Returns derivatives in forward, reverse, and forward over reverse mode."""
   loss = lambda a, b: jnp.sum(jnp.abs(solve(a, b)) ** 3)
   gradient = jax.grad(loss, (0, 1))
   return lambda a, b, da, db: (
@@ -134,7 +134,7 @@ def test_columns_along_an_axis_of_one_device():
 @pytest.mark.parametrize("call,error,message", [
     (lambda x: dist.solve_triangular(x[:8], x[:8]), ValueError, r"one square matrix \[n, n\]"),
     (lambda x: dist.solve_triangular(x, np.ones(8)), ValueError, "Incompatible shapes"),
-    (lambda x: dist.solve_triangular(x, np.ones(N), trans=3), ValueError, "Invalid 'trans'"),
+    (lambda x: dist.solve_triangular(x, np.ones(N), trans=3), ValueError, "trans must be"),
     (lambda x: dist.solve_triangular(np.asarray(x), np.ones(N)), ValueError, "needs a mesh"),
 ])
 def test_errors(call, error, message):

@@ -1,7 +1,7 @@
 """Translates each PTX instruction to C++, with the functions of thread.h and arithmetic.h.
 
-A rule matches whole opcodes with every modifier. An unknown opcode is an error, because the effect
-of a modifier cannot be guessed. The semantics are those of NVIDIA's "PTX ISA", version 9.0.
+A rule matches whole opcodes with every modifier. An unknown opcode raises an error, because the
+effect of a modifier cannot be guessed. The semantics are those of NVIDIA's "PTX ISA", version 9.0.
 """
 
 import re

@@ -11,7 +11,8 @@ import pytest
 import cases
 import linalg
 import matrices
-from linalg._factorizations import lu, solve
+from linalg._factorizations import cholesky, lu, solve
+from linalg._factorizations.cholesky_jittered import cholesky_jittered_p
 
 ALL_DTYPES = True
 
@@ -61,6 +62,40 @@ def test_in_global_memory(name, dtype, rng, monkeypatch):
   case = cases.named(name)
   shapes = [(24, 30, 30), (24, 33, 30), (24, 30, 33)] if case.rectangular else [(24, 30, 30)]
   _check(case, dtype, rng, shapes)
+
+
+def _check_least_jitters(n, batch, dtype, rng, lower):
+  """Compares the handler with one factorisation of the batch for each jitter."""
+  g = matrices.general(rng, (batch,), n, n - 1, dtype)
+  a = g @ g.mT.conj() - 1e-3 * np.eye(n, dtype=dtype)
+  a[0] = matrices.positive_definite(rng, (), n, dtype)
+  a[1], a[2, 0, 0] = -np.eye(n), np.nan
+  jitters = np.array([1e-5, 1e-3, 1e-1], np.finfo(dtype).dtype)
+  attributes = {"lower": lower, "symmetrize": True}
+  found, expected, plain = jax.jit(lambda a, jitters: (
+      cholesky_jittered_p(a, jitters, **attributes),
+      cholesky_jittered_p._rules.fallback(a, jitters, **attributes),
+      cholesky.cholesky_p(a, **attributes)))(a, jitters)
+  factor, jitter, info = (np.asarray(x) for x in found)
+  rtol = 100 * n * np.finfo(dtype).eps
+  np.testing.assert_array_equal(info, expected[2])
+  np.testing.assert_array_equal(info != 0, [False, True, True] + (batch - 3) * [False])
+  np.testing.assert_allclose(jitter, expected[1], rtol=rtol)
+  np.testing.assert_array_equal(jitter[3:] > 0, True)
+  np.testing.assert_array_equal(factor[0], plain[0][0])
+  moved = cholesky.cholesky_p(a + jitter[:, None, None] * np.eye(n, dtype=dtype), **attributes)[0]
+  np.testing.assert_allclose(factor, moved, rtol=0, atol=rtol * np.abs(g).max())
+
+
+# A thread, a part of a warp, a team, and the vendor's routine factor first.
+@pytest.mark.parametrize("n, batch", [(4, SEVERAL_TEAMS), (24, 5), (90, 4), (140, 4)])
+def test_least_jitters(n, batch, dtype, rng):
+  _check_least_jitters(n, batch, dtype, rng, lower=n != 24)
+
+
+def test_least_jitters_in_global_memory(dtype, rng, monkeypatch):
+  monkeypatch.setenv("LINALG_PTX_SHARED", "3")
+  _check_least_jitters(40, 4, dtype, rng, lower=False)
 
 
 def test_products_from_global_memory(dtype, rng, monkeypatch):

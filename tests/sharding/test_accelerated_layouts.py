@@ -24,7 +24,7 @@ NAMES = [
 @pytest.mark.parametrize("name", NAMES)
 @KINDS
 def test_automatic(name, kind, rng):
-  """Meshes with axes of both types."""
+  """The meshes have axes of both types."""
   case = cases.named(name)
   mesh = make_mesh(kind=kind)
   operands = case.operands(rng, (BATCH,), N, N, np.float64)
@@ -57,7 +57,7 @@ def test_derivative_of_cholesky(kind, rng):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_manual(name, rng):
-  """In `shard_map`, with its checks on."""
+  """The calls are in `shard_map`, with its checks on."""
   case = cases.named(name)
   mesh = make_mesh()
   operands = case.operands(rng, (BATCH,), N, N, np.float64)

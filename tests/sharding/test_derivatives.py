@@ -14,16 +14,17 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import cases
+import selection
 from quick import quick_compile
 from sharded import (
-    BATCH,
-    close,
-    compile_local,
-    energy,
-    make_mesh,
-    place,
-    sharded_like,
-    split,
+  BATCH,
+  close,
+  compile_local,
+  energy,
+  make_mesh,
+  place,
+  sharded_like,
+  split,
 )
 
 COMPILES = True
@@ -65,6 +66,8 @@ def _check(mode, case, kind, dtype, rng):
   sharded_like(results, mesh, "x")
 
 
+@selection.extended_for("cholesky_update", "householder_product")
+@selection.in_turn(1)
 @CASES
 @pytest.mark.parametrize(
     "kind, dtype",

@@ -12,19 +12,20 @@ from jax.sharding import PartitionSpec as P
 
 import cases
 import linalg
+import selection
 from quick import quick_compile, quick_jit
 from sharded import (
-    BATCH,
-    SECOND_BATCH,
-    N,
-    compile_local,
-    make_mesh,
-    no_collectives,
-    nothing_global,
-    place,
-    same_bits,
-    sharded_like,
-    unsharded,
+  BATCH,
+  SECOND_BATCH,
+  N,
+  compile_local,
+  make_mesh,
+  no_collectives,
+  nothing_global,
+  place,
+  same_bits,
+  sharded_like,
+  unsharded,
 )
 
 COMPILES = True
@@ -38,6 +39,7 @@ def _specs(results):
   return [tuple(spec) + (None,) * (ndim - len(spec)) for spec, ndim in specs]
 
 
+@selection.in_turn(1)
 @pytest.mark.parametrize(
     "shape, batch, spec",
     [((8,), (BATCH,), ("x",)), ((4, 2), (BATCH, SECOND_BATCH), ("x", "y")),
@@ -61,6 +63,7 @@ def test_result_types(case, shape, batch, spec, rng):
   sharded_like(results, mesh, *spec)
 
 
+@selection.in_turn(1)
 @pytest.mark.parametrize("kinds", [(EXPLICIT, AUTO), (AUTO, EXPLICIT)], ids=str)
 def test_mixed_mesh(case, kinds, rng):
   """Catches an axis of the other kind that is lost from the type, or gathered by the compiler."""
@@ -94,6 +97,7 @@ def test_auto_axes(case, rng):
     sharded_like(results, auto, "x")
 
 
+@selection.extended_for("tridiagonal_solve")
 @cases.each([case for case in cases.CASES if not case.xla])
 def test_sharded_matrix_dimension_is_refused(case, rng):
   """Catches a part of a matrix handed to a handler; and advice in the error that does not work."""
@@ -135,6 +139,7 @@ SOLVES = {
 }
 
 
+@selection.in_turn(3, "name")
 @pytest.mark.parametrize("name", SOLVES)
 @pytest.mark.parametrize("batch", [(), (1,), (BATCH,)], ids=str)
 @pytest.mark.parametrize("operand", ["matrix", "right-hand side"])
@@ -168,17 +173,19 @@ def test_one_sharded_operand(name, batch, operand, constant, rng):
   assert _specs([result]) == [("x", None, None)]
 
 
-def test_vmap_beside_sharded_batch(case, rng):
+@selection.in_turn(1)
+@pytest.mark.parametrize(
+    "axis, spec", [(0, (None, "x", "y")), (1, ("x", None, "y")), (2, ("y", None, "x"))], ids=str)
+def test_vmap_beside_sharded_batch(case, axis, spec, rng):
   """Catches a mapped dimension put in the position where the type has the sharded one."""
   mesh = make_mesh((4, 2), ("x", "y"), EXPLICIT)
   operands = case.operands(rng, (3, BATCH, SECOND_BATCH), N, N, np.float64)
   sharded = place(operands, mesh, None, "x", "y")
-  for axis, spec in ((0, (None, "x", "y")), (1, ("x", None, "y")), (2, ("y", None, "x"))):
-    function = jax.vmap(case.results, in_axes=axis)
-    results = compile_local(function, sharded)(*sharded)
-    same_bits(results, quick_compile(function, operands)(*operands))
-    for actual in _specs(results):
-      assert actual[:3] == spec
+  function = jax.vmap(case.results, in_axes=axis)
+  results = compile_local(function, sharded)(*sharded)
+  same_bits(results, quick_compile(function, operands)(*operands))
+  for actual in _specs(results):
+    assert actual[:3] == spec
 
 
 def test_type_with_mesh_in_context(case, rng):

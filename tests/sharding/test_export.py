@@ -13,20 +13,21 @@ from jax.sharding import AxisType
 
 import cases
 import linalg
+import selection
 from quick import quick_jit
 from sharded import (
-    BATCH,
-    SECOND_BATCH,
-    N,
-    close,
-    energy,
-    make_mesh,
-    no_collectives,
-    nothing_global,
-    place,
-    same_bits,
-    sharded_like,
-    split,
+  BATCH,
+  SECOND_BATCH,
+  N,
+  close,
+  energy,
+  make_mesh,
+  no_collectives,
+  nothing_global,
+  place,
+  same_bits,
+  sharded_like,
+  split,
 )
 
 COMPILES = True
@@ -47,6 +48,7 @@ def _types(operands, batch, sizes=None):
       for x in operands]
 
 
+@selection.in_turn(1)
 @pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit], ids=lambda kind: kind.name)
 def test_symbolic_batch_called_sharded(case, kind, rng):
   """Catches a rule made of symbolic sizes that gathers once the sizes are known."""
@@ -133,10 +135,11 @@ for name, blob, operands, expected in pickle.load(open(sys.argv[1], "rb")):
 """
 
 
-def test_round_trip_through_a_process(rng, tmp_path):
+@pytest.mark.parametrize("slow", [False, pytest.param(True, marks=pytest.mark.extended)])
+def test_round_trip_through_a_process(slow, rng, tmp_path):
   """Catches a program that only the process that made it can run: LAPACK not loaded, no targets."""
-  rows = []
-  for case in cases.CASES:
+  rows, chosen = [], [case for case in cases.CASES if (case.slow or case.variant) == slow]
+  for case in chosen:
     operands = case.operands(rng, (3,), N, N, np.float64)
     exported = _export(case.results, _types(operands, export.symbolic_shape("b")))
     expected = [np.asarray(x) for x in jax.jit(case.results)(*operands)]
@@ -147,7 +150,7 @@ def test_round_trip_through_a_process(rng, tmp_path):
       [sys.executable, "-c", _CALLER, str(path)], capture_output=True, text=True, timeout=120,
       cwd=tmp_path, check=False)
   assert done.returncode == 0, done.stderr
-  assert done.stdout.split() == [case.name for case in cases.CASES]
+  assert done.stdout.split() == [case.name for case in chosen]
 
 
 def test_disabled_checks():
@@ -162,6 +165,7 @@ def test_disabled_checks():
   same_bits(exported.call(*operands), linalg.cholesky(*operands))
 
 
+@selection.in_turn(1)
 @pytest.mark.parametrize("platform", ["tpu", "cuda", "rocm"])
 def test_lowering_without_handlers(case, platform, rng):
   """Catches a fallback that cannot be lowered, and a handler called where there is none."""

@@ -11,20 +11,21 @@ import pytest
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+import selection
 from quick import quick_compile, quick_jit
 from sharded import (
-    BATCH,
-    KINDS,
-    SECOND_BATCH,
-    N,
-    compile_local,
-    make_mesh,
-    nothing_global,
-    place,
-    same_bits,
-    sharded_like,
-    unsharded,
-    with_kinds,
+  BATCH,
+  KINDS,
+  SECOND_BATCH,
+  N,
+  compile_local,
+  make_mesh,
+  nothing_global,
+  place,
+  same_bits,
+  sharded_like,
+  unsharded,
+  with_kinds,
 )
 
 COMPILES = True
@@ -44,6 +45,7 @@ def _mesh(shape, kind):
   return make_mesh(shape, ("x", "y")[: len(shape)], kind)
 
 
+@selection.in_turn(2)
 @with_kinds("layout", LAYOUTS)
 def test_layouts(case, layout, kind, rng):
   """Catches a Shardy rule or a batch count that is right for one batch dimension only."""
@@ -56,6 +58,7 @@ def test_layouts(case, layout, kind, rng):
   sharded_like(results, mesh, *spec)
 
 
+@selection.in_turn(1)
 @KINDS
 def test_dtypes(case, dtype, kind, rng):
   """Catches complex arithmetic around a call that is not partitioned as the call is."""
@@ -82,6 +85,7 @@ def test_gspmd(case, rng):
   sharded_like(results, mesh, "x")
 
 
+@selection.in_turn(1)
 @KINDS
 @pytest.mark.parametrize("shape", [(7, 4), (4, 7)])
 def test_rectangular(case, shape, kind, rng):
@@ -116,6 +120,7 @@ def test_uneven_batch(case, rng):
   same_bits(compiled(*operands), unsharded(case, operands))
 
 
+@selection.in_turn(1)
 @with_kinds("axis", [0, 1, 2])
 def test_vmap(case, axis, kind, rng):
   """Catches a batching rule that leaves the mapped dimension, or its sharding, where it was."""
@@ -131,6 +136,7 @@ def test_vmap(case, axis, kind, rng):
   sharded_like(results, mesh, "x")
 
 
+@selection.in_turn(1)
 @KINDS
 def test_nested_vmap(case, kind, rng):
   """Catches a count of batch dimensions that one vmap makes right and the next one stale."""
@@ -189,6 +195,7 @@ def _checkpoint(case, operands):
 
 
 # By default, only one loop and one branch run in each mode.
+@selection.in_turn(1)
 @with_kinds("body", [_while, _scan, _cond, _checkpoint])
 def test_bodies(case, body, kind, rng):
   """Catches a collective in the body of a loop or of a branch."""
@@ -200,6 +207,7 @@ def test_bodies(case, body, kind, rng):
   sharded_like(results, mesh, *((None, "x") if body in (_scan, _checkpoint) else ("x",)))
 
 
+@selection.in_turn(1)
 @KINDS
 def test_eager(case, kind, rng):
   """Catches a call outside jit that gathers; and one under disable_jit that cannot be made."""
@@ -216,6 +224,7 @@ def test_eager(case, kind, rng):
   sharded_like(results, mesh, "x")
 
 
+@selection.in_turn(1)
 @with_kinds("batch, n", [(0, N), (BATCH, 0)])
 def test_empty(case, batch, n, kind, rng):
   """Catches a rule with a dimension of no elements, and a handler that reads one."""
@@ -229,6 +238,7 @@ def test_empty(case, batch, n, kind, rng):
     sharded_like(results, mesh, "x")
 
 
+@selection.in_turn(1)
 @KINDS
 def test_one_matrix_of_nan(case, kind, rng):
   """Catches a failure that spreads: to the other matrices of its device, or to other devices."""
@@ -246,7 +256,8 @@ def test_one_matrix_of_nan(case, kind, rng):
 
 
 def test_shardings_of_jit(case, rng):
-  """in_shardings and out_shardings, a mesh in context, and lowering ahead of time from types."""
+  """The layout is given by in_shardings and out_shardings, by a mesh in context, or by types that
+  are lowered ahead of time."""
   mesh = make_mesh()
   sharding = NamedSharding(mesh, P("x"))
   operands = case.operands(rng, (BATCH,), N, N, np.float64)
@@ -279,6 +290,7 @@ def test_donation(case, rng):
   sharded_like(results, mesh, "x")
 
 
+@selection.in_turn(1)
 @pytest.mark.parametrize("spec", [(None, "x"), (None, None, "x"), (None, "x", "y"), ("x", "y")],
                          ids=str)
 def test_sharded_matrix_dimension(case, spec, rng):

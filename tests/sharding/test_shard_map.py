@@ -33,6 +33,7 @@ from sharded import (
 COMPILES = True
 
 
+@selection.in_turn(1)
 @selection.one_dtype
 @KINDS
 def test_manual(case, dtype, kind, rng):
@@ -46,6 +47,7 @@ def test_manual(case, dtype, kind, rng):
   sharded_like(results, mesh, "x")
 
 
+@selection.in_turn(1)
 @KINDS
 def test_partial_manual(case, kind, rng):
   """One axis is manual, and one is left to the compiler.
@@ -163,6 +165,7 @@ def test_replicated_operand(name, rng):
   close(compiled(*operands), quick_jit(gradient(solve))(a, b))
 
 
+@selection.in_turn(1)
 def test_oracle_in_the_program(case, dtype, rng):
   """SciPy, called back from every device, agrees with the operation on that device's matrices.
 

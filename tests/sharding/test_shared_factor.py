@@ -1,6 +1,6 @@
 """One factor for a sharded batch of right-hand sides: it is neither gathered nor copied.
 
-Under vmap a factor with in_axes=None would, by JAX's own rules, be broadcast to the whole batch.
+JAX's own rule for `vmap` would broadcast a factor with in_axes=None to the whole batch.
 """
 
 import math
@@ -14,20 +14,21 @@ import scipy.linalg
 
 import linalg
 import matrices
+import selection
 from quick import quick_compile, quick_jit
 from sharded import (
-    BATCH,
-    KINDS,
-    SECOND_BATCH,
-    close,
-    collectives,
-    make_mesh,
-    no_collectives,
-    nothing_global,
-    place,
-    same_bits,
-    sharded_like,
-    with_kinds,
+  BATCH,
+  KINDS,
+  SECOND_BATCH,
+  close,
+  collectives,
+  make_mesh,
+  no_collectives,
+  nothing_global,
+  place,
+  same_bits,
+  sharded_like,
+  with_kinds,
 )
 
 COMPILES = True
@@ -125,6 +126,7 @@ MODES = [
 DERIVATIVES = {_vjp_of_vmap, _jvp_of_vmap, _vmap_of_vjp, _vmap_of_jvp}
 
 
+@selection.in_turn(2, "name")
 @NAMES
 @with_kinds("mode, batch", MODES)
 def test_shared_factor(name, mode, batch, kind, rng):

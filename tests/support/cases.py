@@ -3,7 +3,7 @@
 import functools
 import itertools
 import re
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,23 +12,22 @@ import pytest
 
 import linalg
 from linalg._catalogue import (
-    CATALOGUE,
-    COMPOSED,
-    DECOMPOSITIONS,
-    DTYPES,
-    SCIPY,
-    STRUCTURED,
-    TABLE,
-    Case,
-    Function,
+  CATALOGUE,
+  COMPOSED,
+  DECOMPOSITIONS,
+  DTYPES,
+  SCIPY,
+  STRUCTURED,
+  TABLE,
+  Case,
+  Function,
 )
 from linalg._core import targets as _targets
 
 __all__ = [
     "CASES", "CATALOGUE", "COMPOSED", "DTYPES", "OF_SCIPY", "OF_THE_PACKAGE", "SCIPY", "STRUCTURED",
-    "TABLE",
-    "Case", "Function", "TargetCall", "calling", "calls_of", "each", "each_double", "each_dtype",
-    "each_function", "each_in_double", "function", "gradients", "has_handlers", "named",
+    "TABLE", "Case", "Function", "calling", "each", "each_double", "each_dtype", "each_function",
+    "each_in_double", "failing", "failing_matrix", "function", "gradients", "has_handlers", "named",
     "of_inexact", "tangents", "targets", "targets_in", "targets_of", "with_handlers"]
 
 CASES = DECOMPOSITIONS
@@ -89,6 +88,23 @@ def function(case: Case) -> str:
   return next(x.name for x in CATALOGUE if case in x.cases)
 
 
+def failing(function: Function, a) -> Any:
+  """The first result of the call that `fails` of a record describes, for a stack of matrices."""
+  call = function.fails.call
+  if call is None:
+    leaves, structure = jax.tree.flatten(function.arguments or (np.eye(3),) * function.required())
+    leaves[next(i for i, x in enumerate(leaves) if np.ndim(x) == 2)] = a
+    return jax.tree.leaves(function.function(*structure.unflatten(leaves)))[0]
+  return jax.tree.leaves(call(a))[0]
+
+
+def failing_matrix(function: Function) -> np.ndarray:
+  """The matrix for which that call fails."""
+  a = np.eye(3)
+  a[1, 1] = function.fails.entry
+  return a
+
+
 def of_inexact(function, operands):
   """The function restricted to operands and results that have derivatives, and these operands."""
   moving = [k for k, x in enumerate(operands) if np.issubdtype(x.dtype, np.inexact)]
@@ -140,41 +156,6 @@ def _program(name: str):
 def targets_of(case: Case) -> set[str]:
   """The targets that a program of the case calls."""
   return set(re.findall(r"\blinalg_\w+", str(_program(case.name))))
-
-
-class TargetCall(NamedTuple):
-  """A call of a target in a program: (shape, dtype) of its operands and results, and attributes."""
-
-  operands: list[tuple[tuple[int, ...], Any]]
-  results: list[tuple[tuple[int, ...], Any]]
-  attributes: dict[str, Any]
-
-
-def calls_of(case: Case) -> dict[str, TargetCall]:
-  """The call of each target in a program of the case, in double precision."""
-  found = {}
-  for equation in _equations(_program(case.name).jaxpr):
-    if equation.primitive.name.startswith("linalg_"):
-      types = (
-          [(x.aval.shape, DOUBLE.get(x.aval.dtype, x.aval.dtype.type)) for x in some]
-          for some in (equation.invars, equation.outvars))
-      # `overwrite` is not an attribute of the call.
-      attributes = {k: v for k, v in equation.params.items() if k != "overwrite"}
-      found.setdefault(equation.primitive.name, TargetCall(*types, attributes))
-  return found
-
-
-DOUBLE = {np.dtype(np.float32): np.float64, np.dtype(np.complex64): np.complex128}
-
-
-def _equations(jaxpr):
-  """The equations of a program and of all programs within it."""
-  for equation in jaxpr.eqns:
-    yield equation
-    for inner in jax.tree.leaves(
-        list(equation.params.values()), is_leaf=lambda x: hasattr(x, "eqns")):
-      if hasattr(inner, "eqns"):
-        yield from _equations(getattr(inner, "jaxpr", inner))
 
 
 def calling(target: str, ranks: tuple[int, ...]) -> Case:

@@ -14,7 +14,7 @@ CONSTANTS = {
 
 
 def in_tiles() -> set[str]:
-  """The problems of kernels/cpu that have a path in tiles, as operations are named."""
+  """The names of the operations of kernels/cpu that have a path in tiles."""
   found = set()
   for file in (*_CPU.glob("*.cc"), *_CPU.glob("*.h")):
     problems = re.split(r"\bstruct (\w+)Problem\b", file.read_text())

@@ -3,12 +3,12 @@
 import numpy as np
 
 from linalg._catalogue.matrices import (
-    general,
-    hermitian,
-    positive_definite,
-    triangular,
-    unitary,
-    well_conditioned,
+  general,
+  hermitian,
+  positive_definite,
+  triangular,
+  unitary,
+  well_conditioned,
 )
 
 __all__ = [

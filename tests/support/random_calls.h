@@ -20,71 +20,6 @@ namespace linalg {
 
 using Element = LINALG_TEST_ELEMENT;
 
-// The operands and results of each target: a dtype (T, its Real, its Complex or Int32), and sizes.
-// Sizes in lower case are chosen. Sizes in upper case follow from them:
-//   X: min(m, n). Q: X or m. V: the rows of vh if Q is the columns of u.
-//   H: m - 1, at least 0. J: n - 1. P: at least k. W: P + 1.
-//   S, U: the sides of the operand that a matrix of n rows stands beside.
-// "!" marks an operand without a batch.
-inline const std::map<std::string_view, std::string_view> kSignatures = {
-    {"linalg_banded_solve", "TWn Tmn Tnm > Tnm I"},
-    {"linalg_block_tridiagonal_cholesky", "Tmnn THnn > Tmnn THnn R I"},
-    {"linalg_block_tridiagonal_factor_solve", "Tmnn THnn Tmnk > Tmnk"},
-    {"linalg_block_tridiagonal_inverse_blocks", "Tmnn THnn > Tmnn THnn"},
-    {"linalg_block_tridiagonal_solve", "THnn Tmnn THnn Tmnk > Tmnk I"},
-    {"linalg_block_tridiagonal_solve_logdet", "Tmnn THnn Tmnk > Tmnk R I"},
-    {"linalg_cholesky", "Tnn > Tnn I"},
-    {"linalg_cholesky_banded", "TWn > TWn I"},
-    {"linalg_cholesky_banded_solve", "TWn Tnm > Tnm"},
-    {"linalg_cholesky_full_jvp", "Tnn Tnn > Tnn"},
-    {"linalg_cholesky_full_vjp", "Tnn Tnn > Tnn"},
-    {"linalg_cholesky_jittered", "Tnn Rk! > Tnn R I"},
-    {"linalg_cholesky_jvp", "Tnn Tnn > Tnn"},
-    {"linalg_cholesky_solve", "Tnn Tnk > Tnk"},
-    {"linalg_cholesky_update", "Tnn Tn > Tnn I"},
-    {"linalg_cholesky_vjp", "Tnn Tnn > Tnn"},
-    {"linalg_det", "Tnn > T"},
-    {"linalg_det_cofactors", "Tnn > T Tnn"},
-    {"linalg_eig", "Tnn > Cn Cnn I"},
-    {"linalg_eig_left", "Tnn > Cn Cnn Cnn I"},
-    {"linalg_eigh", "Tnn > Rn Tnn I"},
-    {"linalg_eigh_jvp", "Rn Tnn Tnn > Rn Tnn"},
-    {"linalg_eigh_tridiagonal", "Rn RJ > Rn Rnn I"},
-    {"linalg_eigh_vjp", "Rn Tnn Rn Tnn > Tnn"},
-    {"linalg_eigvals", "Tnn > Cn I"},
-    {"linalg_eigvalsh", "Tnn > Rn I"},
-    {"linalg_eigvalsh_tridiagonal", "Rn RJ > Rn I"},
-    {"linalg_hessenberg", "Tnn > Tnn Tnn"},
-    {"linalg_hessenberg_h", "Tnn > Tnn"},
-    {"linalg_householder_product", "Tmn TX > Tmn"},
-    {"linalg_householder_qr", "Tmn > Tmn TX"},
-    {"linalg_inv", "Tnn > Tnn I"},
-    {"linalg_inverse_permutation", "In In > In In"},
-    {"linalg_lu", "Tmn > Tmn IX Im I"},
-    {"linalg_lu_pivots_to_permutation", "Ik > IP"},
-    {"linalg_lu_solve", "Tnn In Tnk > Tnk"},
-    {"linalg_matmul", "Tmk Tkn > Tmn"},
-    {"linalg_matmul_transpose_a", "Tkm Tkn > Tmn"},
-    {"linalg_matmul_transpose_b", "Tmk Tnk > Tmn"},
-    {"linalg_ormqr", "Tnm TX TSU > TSU"},
-    {"linalg_parlett", "Tnn Tmn Tmn R > Tnn"},
-    {"linalg_qr", "Tmn > TmQ TQn"},
-    {"linalg_qr_jvp", "Tmn Tnn Tmn > Tmn Tnn"},
-    {"linalg_qr_pivoted", "Tmn > TmQ TQn In"},
-    {"linalg_qr_r", "Tmn > TXn"},
-    {"linalg_qr_vjp", "Tmn Tnn Tmn Tnn > Tmn"},
-    {"linalg_schur", "Tnn > Tnn Tnn I"},
-    {"linalg_slogdet", "Tnn > T R"},
-    {"linalg_slogdet_inv_transposed", "Tnn > T R Tnn"},
-    {"linalg_solve", "Tnn Tnk > Tnk I"},
-    {"linalg_solve_lu", "Tnn Tnk > Tnk Tnn In I"},
-    {"linalg_svd", "Tmn > TmQ RX TVn I"},
-    {"linalg_svd_jvp", "Tnn Rn Tnn Tnn > Tnn Rn Tnn"},
-    {"linalg_svd_vjp", "Tnn Rn Tnn Tnn Rn Tnn > Tnn"},
-    {"linalg_svdvals", "Tmn > RX I"},
-    {"linalg_triangular_solve", "Tnn TSU > TSU"},
-    {"linalg_tridiagonal_solve", "Tn Tn Tn Tnk > Tnk I"},
-};
 // Targets that need at least as many rows as columns.
 inline constexpr std::string_view kTall[] = {"linalg_householder_product", "linalg_qr_jvp",
                                              "linalg_qr_vjp"};
@@ -158,7 +93,7 @@ class Shapes {
 // Whether handlers that know Element alone take calls of it: those of real operands only do not,
 // if it is complex.
 inline bool TakesElement(const Target& target) {
-  return !kIsComplex<Element> || kSignatures.at(target.name)[0] != 'R';
+  return !kIsComplex<Element> || target.signature[0] != 'R';
 }
 
 inline Call RandomCall(Generator& random) {
@@ -173,7 +108,7 @@ inline Call RandomCall(Generator& random) {
   std::ranges::sort(call.attributes);
   for (size_t i = 0; i < call.attributes.size(); ++i) call.values[i] = OneIn(random, 2);
   const Shapes shapes(random, call);
-  std::string_view rest = kSignatures.at(target.name);
+  std::string_view rest = target.signature;
   bool results = false;
   while (!rest.empty()) {
     const std::string_view token = rest.substr(0, rest.find(' '));

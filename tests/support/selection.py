@@ -6,19 +6,56 @@ A test has the decorator, or its module sets the name in capitals to True:
 - `all_dtypes`: arithmetic matters. Two dtypes by default, the other two with `extended`.
 - both: float32 by default, the other three with `extended`.
 - `compiles`: it compiles a program for each case. Slow cases and variants are `extended`.
+- `extended_for(*values)`: it takes long for these values of a parameter, so they are `extended`.
+- `in_turn(count, of)`: for each case, or another parameter, so many of the tests run by default.
+  The cases take the values of the other parameters in turn. The rest are `extended`.
 """
 
+import collections
 import functools
 
 
-def _choose(name, test):
-  setattr(test, name, True)
+def _choose(name, test, value=True):
+  setattr(test, name, value)
   return test
 
 
 one_dtype = functools.partial(_choose, "one_dtype")
 all_dtypes = functools.partial(_choose, "all_dtypes")
 compiles = functools.partial(_choose, "compiles")
+
+
+def extended_for(*values):
+  return lambda test: _choose("extended_for", test, frozenset(values))
+
+
+def is_extended_value(item):
+  """Whether the test takes long for a value of the item's parameters."""
+  values = getattr(getattr(item, "function", None), "extended_for", ())
+  parameters = getattr(getattr(item, "callspec", None), "params", {}).values()
+  return bool(values) and any(
+      name in values for x in parameters
+      if isinstance(name := getattr(x, "name", getattr(x, "__name__", x)), str))
+
+
+def in_turn(count, of="case"):
+  return lambda test: _choose("in_turn", test, (count, of))
+
+
+def left_by_turns(items):
+  """Returns the items of tests with `in_turn` that are not their case's turn."""
+  tests = collections.defaultdict(lambda: collections.defaultdict(list))
+  for item in items:
+    if hasattr(getattr(item, "function", None), "in_turn"):
+      one = item.callspec.params[item.function.in_turn[1]]
+      tests[item.function][getattr(one, "name", one)].append(item)
+  left = []
+  for test, cases in tests.items():
+    count = test.in_turn[0]
+    for turn, some in enumerate(cases.values()):
+      chosen = {(turn * count + i) % len(some) for i in range(count)}
+      left += [item for i, item in enumerate(some) if i not in chosen]
+  return left
 
 
 def chooses(name: str, function: object, module: object) -> bool:

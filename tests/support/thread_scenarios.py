@@ -140,8 +140,8 @@ PROGRAMS = 30
 def _programs(sharding):
   """Programs of different operations, orders and dtypes.
 
-  Each works on a batch that all devices share, and on one device. Every other one continues with
-  collectives on the results.
+  Each program works on a batch that all devices share, and on one device. Every second program
+  continues with collectives on the results.
   """
   import cases
   from sharded import collectives

@@ -479,7 +479,8 @@ def cut(mask, x, fill=0.0):
 
 @pytest.mark.parametrize("batch", [(), (5,), (2, 3)], ids=str)
 def test_triangle_of_the_factor(batch, rng):
-  """JAX cuts the triangle out of a factor that is already triangular, positive definite or not."""
+  """JAX zeroes one triangle of a factor. The factor is triangular already, whether the matrix is
+  positive definite or not."""
   a = matrices.positive_definite(rng, batch, 4, np.float64)
   if batch:
     a[1] = -a[1]

@@ -239,7 +239,7 @@ def test_errors():
     solve((1, 1), b, b)
   with pytest.raises(ValueError, match=r"cb to cho_solve_banded\(\) must have shape"):
     linalg.scipy.cho_solve_banded((b, True), b)
-  with pytest.raises(ValueError, match=r"solve_banded\(\): \(3, 4\) and \(5,\)"):
+  with pytest.raises(ValueError, match=r"the diagonals \(3, 4\) and b \(5,\)"):
     solve((1, 1), ab, np.ones(5))
   with pytest.raises(ValueError, match="A batch of vectors is not told from a matrix"):
     linalg.scipy.solveh_banded(np.ones((3, 2, 4)), np.ones((3, 4)))

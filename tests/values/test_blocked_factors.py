@@ -12,6 +12,7 @@ import cases
 import cut_offs
 import linalg
 import matrices
+import selection
 from linalg._factorizations.cholesky import cholesky_full_jvp_p, cholesky_full_vjp_p
 from residuals import assert_near, assert_orthonormal, in_double
 from sharded import same_bits
@@ -165,7 +166,7 @@ def test_one_matrix_of_subnormal_numbers(n):
   np.testing.assert_array_equal(x, 1)
 
 
-@pytest.mark.parametrize("n", [32, 33, 64, 100])
+@pytest.mark.parametrize("n", [32, *(pytest.param(n, marks=extended) for n in (33, 64)), 100])
 def test_no_zero_is_negative(dtype, n):
   """The difference of two equal numbers is +0 on every path."""
   two = np.array([[2, 1], [1, 2]])
@@ -296,6 +297,7 @@ def _well_conditioned(rng, m, n, dtype):
   return matrices.well_conditioned(rng, (), max(m, n), dtype)[:m, :n]
 
 
+@selection.in_turn(2, "shape")
 @pytest.mark.parametrize("mode", ["reduced", "complete", "r"])
 @pytest.mark.parametrize("shape", QR_SHAPES, ids=str)
 def test_qr(dtype, shape, mode, rng):
@@ -416,6 +418,7 @@ def _operation(a, options):
 
 # Orders and numbers of right-hand sides around the crossovers to and from tiles, and where tiles
 # end.
+@selection.in_turn(2, "size")
 @pytest.mark.parametrize("size", [
     (3, 1000), (4, 1000), pytest.param((5, 4096), marks=extended), (5, 4097), (8, 128), (8, 129),
     (32, 8), (32, 9), (33, 1), (33, 2), (67, 70), (256, 3), (257, 3),

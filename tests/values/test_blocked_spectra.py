@@ -225,7 +225,8 @@ def test_svd(dtype, shape, full, rng):
 
 
 def test_svd_about_the_cut_offs(dtype, rng):
-  """Crossovers to tiles, with vectors and without, and from tiles for narrow matrices."""
+  """The sizes are at the crossovers to tiles, with vectors and without, and from tiles for narrow
+  matrices."""
   orders = cut_offs.about(*{
       np.float32: ("kLaneSvd", "kLaneSvdvals"),
       np.complex64: ("kLaneSvdComplex64", "kLaneSvdvals"),

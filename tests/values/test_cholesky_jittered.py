@@ -11,7 +11,7 @@ from linalg._factorizations.cholesky_jittered import cholesky_jittered_p
 
 
 def _indefinite(rng, n, dtype, count=5):
-  """Positive semidefinite matrices of rank n - 1, less a few roundings."""
+  """Positive semidefinite matrices of rank n - 1, minus a few rounding errors."""
   g = matrices.general(rng, (count,), n, n - 1, dtype)
   a = g @ g.mT.conj()
   return a - 30 * np.finfo(dtype).eps * np.eye(n) * np.linalg.norm(a, 2, (-2, -1))[:, None, None]

@@ -53,6 +53,7 @@ def _nearly(actual, expected, operands):
   close(actual, expected, 1e3 * np.finfo(operands[0].dtype).eps)
 
 
+@selection.extended_for("expm")
 @selection.compiles
 @CASES
 @pytest.mark.parametrize("n", [3, *(pytest.param(n, marks=extended) for n in (1, 17))])
@@ -111,6 +112,7 @@ def _layouts():
   return found
 
 
+@selection.extended_for("expm")
 @selection.compiles
 @pytest.mark.parametrize(("layout", "kind", "dtype"), _layouts())
 @CASES
@@ -192,6 +194,7 @@ def test_export(case, rng):
   _nearly(exported.call(*operands), unsharded(case, operands), operands)
 
 
+@selection.extended_for("expm", "inverse_pth_root", "lstsq", "solve_toeplitz")
 @selection.compiles
 @cases.each_double
 @DIFFERENTIABLE

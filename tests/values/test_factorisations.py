@@ -7,6 +7,7 @@ import pytest
 import cases
 import linalg
 import matrices
+import selection
 
 ALL_DTYPES = True
 
@@ -46,6 +47,7 @@ def test_product_of_no_reflectors(shape, dtype, rng):
   np.testing.assert_array_equal(q, np.broadcast_to(np.eye(*shape, dtype=dtype), a.shape))
 
 
+@selection.in_turn(1)
 def test_batches(case, dtype, rng):
   found = _check(case, *(case.operands(rng, batch, 4, 4, dtype) for batch in BATCHES))
   for batch, results in zip(BATCHES, found, strict=True):
@@ -71,6 +73,7 @@ def _check_oracle(case, *several):
         np.testing.assert_allclose(actual[i], one, rtol=0, atol=tolerance * scale)
 
 
+@selection.in_turn(1)
 def test_agrees_with_scipy(case, dtype, rng):
   _check_oracle(case, case.operands(rng, (3,), 6, 6, dtype))
 
@@ -89,6 +92,7 @@ def test_residuals_of_many_large(name, n, dtype, rng):
 
 # Determinants are left out. In double precision their reference is a LAPACK result in double
 # precision too.
+@selection.in_turn(1)
 @cases.each([case for case in cases.CASES if case.lapack])
 @pytest.mark.parametrize("n", [3, 16])
 def test_no_worse_than_stock(case, dtype, n, rng):

@@ -12,6 +12,7 @@ import scipy.linalg
 import cases
 import linalg
 import matrices
+import selection
 from quick import quick_jit
 
 BATCH = 9  # more than the lanes of a vector register, and a remainder
@@ -45,6 +46,7 @@ def _neighbours(results, place):
   return [np.delete(np.asarray(x), place, axis=0).tobytes() for x in results]
 
 
+@selection.in_turn(2)
 @pytest.mark.parametrize("n", [2, 5])
 def test_neighbours_keep_their_bits(case, dtype, n, rng):
   """Matrices that share a vector register, a workspace or a thread must not share a NaN."""
@@ -75,6 +77,7 @@ def test_infinite_variance(dtype, n, rng):
     assert (x[i, place] == 0).all() and np.isfinite(x[i]).all()
 
 
+@selection.in_turn(1)
 @cases.each([case for case in cases.CASES if case.ranks in ((2,), (2, 2))])
 def test_nan_is_not_swallowed(case, dtype, rng):
   """A NaN anywhere on the diagonal shows in at least one of the results."""
@@ -250,6 +253,7 @@ ITERATIVE = {
 }
 
 
+@selection.in_turn(3, "name")
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf], ids=str)
 @pytest.mark.parametrize("n", [4, 70])
 @pytest.mark.parametrize("name", ITERATIVE)

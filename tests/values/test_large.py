@@ -285,6 +285,7 @@ def test_memory_is_kept(rng):
   assert min(faults) < 12, faults
 
 
+@pytest.mark.extended
 def test_on_each_device(rng):
   """Several devices share one pool of threads."""
   mesh, n = make_mesh(), 520

@@ -169,7 +169,7 @@ def test_a_constant_beside_a_sharded_operand(rng):
 
 @pytest.mark.parametrize("adjoint_a", [False, True])
 def test_congruence(dtype, adjoint_a, rng):
-  """Shapes, broadcasting and the added term."""
+  """Products, broadcasting and the added term agree with NumPy."""
   a = matrices.general(rng, (7,), *((3, 5) if adjoint_a else (5, 3)), dtype)
   x, q = matrices.general(rng, (), 3, 3, dtype), matrices.general(rng, (2, 1), 5, 5, dtype)
   call = functools.partial(linalg.congruence, adjoint_a=adjoint_a)

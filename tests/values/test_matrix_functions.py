@@ -44,7 +44,8 @@ def test_inverse_pth_root_with_ridge(rng):
 
 
 @cases.each_double
-@pytest.mark.parametrize("shape", [(3, 3), (5, 3), (3, 5)], ids=str)
+@pytest.mark.parametrize("shape", [
+    (5, 3), *(pytest.param(x, marks=pytest.mark.extended) for x in ((3, 3), (3, 5)))], ids=str)
 def test_polar_at_equal_singular_values(shape, dtype, rng):
   """The polar factors on both sides are right, and so are their derivatives."""
   sides = ("right", "left")
@@ -83,10 +84,11 @@ def _exponential_and_derivative(a, e):
   return result[:n, :n], result[:n, n:]
 
 
+@pytest.mark.extended
 def test_expm_of_matrices_with_smaller_powers(rng):
-  """Values and derivatives where powers of A are far smaller than those of its norm.
+  """Values and derivatives are right where powers of A are far smaller than those of its norm.
 
-  Among the matrices are nilpotent and triangular ones. Each result has the bits that it has alone.
+  Nilpotent and triangular matrices are among them. Each result has the bits that it has alone.
   """
   nilpotent = 1e3 * np.triu(rng.standard_normal((4, 4)), 1)
   a = np.stack([
@@ -187,8 +189,7 @@ def test_derivative_of_an_ill_conditioned_cholesky_update(downdate, dtype, rng):
   np.testing.assert_allclose(slope, factor, rtol=0, atol=1e-14)
 
 
-@pytest.mark.all_dtypes
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64, np.complex128])
+@cases.each_dtype(np.float32, np.float64, np.complex64, np.complex128)
 def test_derivative_of_a_cholesky_update_by_a_large_vector(dtype, rng):
   """Derivatives keep all digits for any ratio of |R| and |w|.
 
@@ -234,7 +235,7 @@ def test_cholesky_update_out_of_range(r, w):
 
 
 @pytest.mark.cpu
-@pytest.mark.parametrize("n", [3, 60])
+@pytest.mark.parametrize("n", [3, pytest.param(60, marks=pytest.mark.extended)])
 def test_cholesky_update_of_a_singular_factor(n, rng):
   """The factor is JAX's. Its diagonal may be 0 or negative, and rows that w leaves out stay."""
   r = np.triu(rng.standard_normal((20, n, n)))
@@ -279,7 +280,7 @@ def test_block_diag():
 
 
 def test_third_derivative_of_funm_hermitian():
-  """The derivative is an error, not 0 as for a constant operand."""
+  """The derivative raises an error, and is not 0 as for a constant operand."""
   third = jax.grad(jax.grad(jax.grad(
       lambda x: linalg.funm_hermitian(x * jnp.eye(2), lambda w: w**5)[0, 0])))
   with pytest.raises(NotImplementedError, match="third"):

@@ -12,6 +12,7 @@ import cases
 import derivatives
 import linalg.scipy
 import matrices
+import selection
 from quick import quick_compile, quick_jit
 from sharded import KINDS, make_mesh, no_collectives, place
 
@@ -82,6 +83,7 @@ def test_size_of_spaces(rng):
         traced(a)
 
 
+@pytest.mark.extended
 @cases.each_double
 def test_derivatives_of_spaces(dtype, rng):
   """Functions of the space, at constant rank and at equal singular values."""
@@ -123,9 +125,11 @@ def test_logarithms_and_powers(rng):
     linalg.checked(linalg.scipy.logm)(a[:2])
 
 
+@pytest.mark.extended
 @cases.each_dtype(np.float64, np.float32)
 def test_logarithms_and_powers_of_small_jordan_blocks(dtype):
-  """Exact to rounding for tiny to large eigenvalues, and for two blocks in one matrix."""
+  """Results are exact to rounding for tiny to large eigenvalues, and for two blocks in one
+  matrix."""
   x = np.array(
       [1e-2, 1e-4, 1e-8, 1e-30, 1e-200, 1e200] if dtype == np.float64 else [1e-2, 1e-8, 1e-30])
   x = x.astype(dtype)
@@ -145,13 +149,13 @@ def test_logarithms_and_powers_of_small_jordan_blocks(dtype):
 
 
 def test_exponents():
-  """An exponent that is not a finite real number is an error that names the exponent."""
+  """An exponent that is not a finite real number raises an error that names the exponent."""
   a = 4 * np.eye(2)
   power = linalg.scipy.fractional_matrix_power
   for t in (np.inf, -np.inf, np.nan, np.float32(np.inf)):
-    with pytest.raises(ValueError, match="_power takes a finite number as t, got"):
+    with pytest.raises(ValueError, match="_power: t must be finite, got"):
       power(a, t)
-  wrong = "fractional_matrix_power takes a real number as t, got <class"
+  wrong = "fractional_matrix_power: t must be a real number, got <class"
   for t in (0.5j, np.complex128(0.5), "0.5", "x", None):
     with pytest.raises(TypeError, match=wrong):
       power(a, t)  # pyright: ignore[reportArgumentType]
@@ -164,7 +168,7 @@ def test_exponents():
 @pytest.mark.extended
 @cases.each_double
 def test_derivatives_of_logarithms(dtype, rng):
-  """At a defective matrix and at the identity. The third derivative is refused."""
+  """The points are a defective matrix and the identity. The third derivative is refused."""
   points = [(x.astype(dtype),) for x in (2 * np.eye(2) + np.eye(2, k=1), np.eye(2))]
   derivatives.check_at_each(linalg.scipy.logm, points, rng, tolerance=1e-7)
   third = jax.grad(jax.grad(jax.grad(lambda x: linalg.scipy.logm(x * jnp.eye(1)).real[0, 0])))
@@ -187,6 +191,7 @@ def _with_jordan_blocks(rng, *blocks):
   return x @ jordan @ np.linalg.inv(x)
 
 
+@selection.extended_for("exp", "log", "inverse", "sine")
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions(name, rng):
   """Separate, equal, nearly equal and scattered eigenvalues, with and without Jordan blocks."""
@@ -206,19 +211,27 @@ def test_functions(name, rng):
   assert np.all(error < 1e-11)
 
 
-def test_functions_that_are_not_analytic(rng):
-  """They work at separate eigenvalues, and at equal ones without a Jordan block. NumPy's do too.
-
-  A matrix with a Jordan block has NaN, for itself alone, and an infinite estimate of the error.
-  """
+def _with_signs(rng):
+  """Two matrices with separate and with equal eigenvalues, and their sign."""
   x = matrices.well_conditioned(rng, (), 4, np.float64)
   inverse, signs = np.linalg.inv(x), np.array([1.0, -1, 1, -1])
   a = np.stack([x * values @ inverse for values in (signs * [1, 2, 3, 4], signs)])
+  return a, x * signs @ inverse
+
+
+@pytest.mark.extended
+def test_functions_that_are_not_analytic(rng):
+  """They work at separate eigenvalues, and at equal ones without a Jordan block. NumPy's do too."""
+  a, expected = _with_signs(rng)
   for sign in (lambda z: jnp.sign(z.real), lambda z: np.sign(z.real)):
-    np.testing.assert_allclose(
-        linalg.scipy.funm(a, sign), np.stack(2 * [x * signs @ inverse]), atol=1e-12)
-  np.testing.assert_allclose(linalg.scipy.funm(a[0], jnp.sign), x * signs @ inverse, atol=1e-12)
+    np.testing.assert_allclose(linalg.scipy.funm(a, sign), np.stack(2 * [expected]), atol=1e-12)
+  np.testing.assert_allclose(linalg.scipy.funm(a[0], jnp.sign), expected, atol=1e-12)
   np.testing.assert_array_equal(linalg.scipy.funm(-np.eye(3), jnp.log), 1j * np.pi * np.eye(3))
+
+
+def test_functions_at_jordan_blocks_where_they_are_not_analytic(rng):
+  """The matrix has NaN, for itself alone, and an infinite estimate of the error."""
+  a, _ = _with_signs(rng)
   defective = -np.eye(4) + np.eye(4, k=1)
   function = quick_jit(lambda a: linalg.scipy.funm(a, jnp.log, disp=False))
   found, error = function(np.stack([a[0], defective, a[1]]))
@@ -248,7 +261,8 @@ def test_estimated_errors(rng):
   assert np.max(error) > 1e-11
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64])
+@pytest.mark.extended
+@cases.each_dtype(np.float32, np.float64, np.complex64)
 def test_estimated_errors_beside_a_pole(dtype, rng):
   """Rounding a matrix or its contour nodes costs digits, which the estimate must count."""
   dtype = np.dtype(dtype)
@@ -277,6 +291,7 @@ def test_estimated_errors_beside_a_pole(dtype, rng):
   assert np.sum(estimate < 1e-3) > len(a) / 4
 
 
+@pytest.mark.extended
 def test_many_equal_eigenvalues(rng):
   """There are more eigenvalues than points on a circle."""
   a = np.stack([2 * np.eye(40) + np.triu(matrices.general(rng, (), 40, 40, np.float64), 1) / 4,
@@ -307,6 +322,7 @@ def test_derivatives_of_small_matrices(dtype, scale, tolerance):
       rtol=tolerance)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("scale", [1e-150, 1e150])
 def test_functions_of_small_and_large_matrices(scale):
   a = scale * np.array([[2.0, 1, 3], [0, 2, 1], [0, 0, 5]])
@@ -321,7 +337,8 @@ def test_functions_of_small_and_large_matrices(scale):
 @pytest.mark.extended
 @cases.each_double
 def test_derivatives_of_functions(dtype, rng):
-  """At defective matrices, at the identity and at a general matrix; also the third derivative."""
+  """The points are defective matrices, the identity and a general matrix. The third derivative is
+  tested too."""
   points = [(x.astype(dtype),) for x in (
       2 * np.eye(3) + np.eye(3, k=1), np.eye(3), np.diag([1, 1, 3]) + np.eye(3, k=2),
       3 * np.eye(3) + matrices.general(rng, (), 3, 3, np.float64) / 2)]
@@ -335,7 +352,8 @@ def test_derivatives_of_functions(dtype, rng):
 
 @pytest.mark.extended
 def test_numbers_that_a_function_refers_to(rng):
-  """Derivatives by the numbers and by the matrix, in any order and mode, and under `vmap`."""
+  """Derivatives by the numbers and by the matrix are right in any order and mode, and under
+  `vmap`."""
   a = np.array([[2.0, 1], [0, 2]])  # f(A) = [[f(2), f'(2)], [0, f(2)]]
   weights = np.array([0.5, 2.0])
 
@@ -385,6 +403,8 @@ REFERENCES = {
     "a product": (lambda x, p: x**2 * p, 3 + 4j, 4.0)}
 
 
+@selection.extended_for(
+    "cancelling roots", "large and small parts", "an imaginary part", "a conjugate", "a product")
 @pytest.mark.parametrize("name", REFERENCES)
 def test_gradients_by_what_a_function_refers_to(name):
   f, p, expected = REFERENCES[name]
@@ -397,6 +417,7 @@ def test_gradients_by_what_a_function_refers_to(name):
   np.testing.assert_allclose(quick_jit(jax.grad(corner))(p), expected, rtol=1e-13)
 
 
+@selection.extended_for("Auto")
 @KINDS
 def test_what_a_function_refers_to_beside_sharded_matrices(kind, rng):
   """An array and a traced number. Only the slope of the number needs a collective, for its sum."""
@@ -458,6 +479,7 @@ def test_equations_without_a_unique_solution(rng):
       linalg.checked(function)(*operands)
 
 
+@pytest.mark.extended
 @cases.each_double
 def test_derivatives_of_equations_at_defective_matrices(dtype, rng):
   a = np.diag(np.full(2, 0.5), 0) + np.eye(2, k=1)
@@ -523,7 +545,7 @@ def test_singular_toeplitz(rng):
       message = rf"{function.__name__}\(\): c \(4, 3\), r \(4, 3\) and {operand} "
       with pytest.raises(ValueError, match=message):
         function((c, r), right)
-  with pytest.raises(ValueError, match=r"or two arrays \(c, r\), got 3"):
+  with pytest.raises(ValueError, match=r"a pair \(c, r\), got a tuple of 3"):
     linalg.scipy.solve_toeplitz((c, r, c), b)  # pyright: ignore[reportArgumentType]
 
 
@@ -585,7 +607,7 @@ def test_ldl_of_larger_matrices(n, dtype, rng):
 @pytest.mark.extended
 @cases.each_double
 def test_derivatives_of_ldl(dtype, rng):
-  """Pivots of order 2, both triangles, and complex symmetric matrices."""
+  """The matrices have pivots of order 2, either triangle, or are complex symmetric."""
   for hermitian, lower in ((True, True), (True, False), (False, True)):
     a = _indefinite(rng, 4, dtype, hermitian)[1]
     derivatives.check(
@@ -623,8 +645,7 @@ def test_riccati(pair, rng):
       theirs(chain, last, (eye + np.ones((3, 3))) / 2, eye[:1, :1]), rtol=1e-9)
 
 
-@pytest.mark.all_dtypes
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@cases.each_dtype(np.float32, np.float64)
 def test_riccati_of_strongly_unstable_systems(dtype):
   """The balanced pencil keeps digits that inverses of R and of M + L would lose."""
   rng = np.random.default_rng(5)
@@ -642,7 +663,8 @@ def test_riccati_of_strongly_unstable_systems(dtype):
 
 
 def test_discrete_riccati_of_singular_weights():
-  """R = 0 and R of rank one: values, and the derivative by R against a difference."""
+  """Values are right at R = 0 and R of rank one, and so is the derivative by R against a
+  difference."""
   a, b = np.array([[1.0, 1.0], [0.0, 1.0]]), np.array([[0.0, 1.0], [1.0, 0.5]])
   solve = quick_jit(lambda r: jax.jvp(
       lambda r: DISCRETE[0](a, b, jnp.eye(2), r), (r,), (jnp.eye(2),)))
@@ -691,7 +713,8 @@ def test_riccati_equations_without_a_solution():
 
 @pytest.mark.extended
 def test_derivatives_of_riccati(rng):
-  """To second order, for a discrete equation with S whose closed loop is defective."""
+  """Derivatives are right to second order for a discrete equation with S whose closed loop is
+  defective."""
   a = np.eye(2, k=1) + 0.5 * np.eye(2)
   b = np.array([[0.0], [1.0]])
   derivatives.check(

@@ -98,6 +98,7 @@ def _alone_and_in_batches(case, dtype, n, sizes, rng):
         same_bits([np.asarray(x)[i] for x in results], one)
 
 
+@selection.in_turn(1)
 @selection.one_dtype
 @pytest.mark.parametrize("n", [1, 5, 33])
 def test_batch_invariance(case, dtype, n, rng):

@@ -1,0 +1,437 @@
+"""The operations of Kalman filters and smoothers: their targets, fallbacks and derivatives.
+
+Operands have a dimension of steps, which is 1 where one matrix serves all steps. They come in this
+order: observations y (t, m), transition F (f, n, n) and its covariance Q (q, n, n), observation H
+(h, m, n) and its covariance R (r, m, m), the first state's mean (n) and covariance (n, n), the
+offsets b (u, n) of the transition and d (v, m) of the observation, and `seen` (w, m), which is 0
+for missing components. Covariances are symmetric. w is 0 where nothing is missing.
+"""
+
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from linalg import ffi
+from linalg._core.algebra import (
+    adjoint,
+    diagonal_of,
+    expand,
+    nan_where,
+    on_diagonal,
+    without_none,
+    zeros_like,
+)
+from linalg._core.linear_rules import linear_pair
+from linalg._core.tuning import MOST_STATES
+from linalg._factorizations.cholesky import cholesky_p, cholesky_solve_p
+from linalg._factorizations.eigh import eigh_p
+from linalg._factorizations.matmul import product
+
+__all__ = ["filter_p", "smoother_p"]
+
+# The number of core dimensions of each operand.
+_FILTER_RANKS = (2, 3, 3, 3, 3, 1, 2, 2, 2, 2)
+_SMOOTHER_RANKS = (3, 3, 2, 2, 3)
+
+
+def _times(a, x):
+  """A x"""
+  return product(a, x[..., None])[..., 0]
+
+
+def _turned_times(a, x):
+  """Aᵀ x"""
+  return product(a, x[..., None], adjoint_a=True)[..., 0]
+
+
+def _outer(x, y):
+  return x[..., :, None] * y[..., None, :]
+
+
+def _congruence(a, x):
+  """A X Aᵀ"""
+  return product(product(a, x), a, adjoint_b=True)
+
+
+def _with_transpose(a):
+  return a + a.mT
+
+
+def _each(x, steps, core):
+  """`x` with one matrix (with core=1 a vector) for each step."""
+  batch = x.shape[: x.ndim - core - 1]
+  return jnp.broadcast_to(x, (*batch, steps, *x.shape[x.ndim - core :]))
+
+
+def _steps_first(x, core):
+  """The steps of a scan."""
+  return jnp.moveaxis(x, x.ndim - core - 1, 0)
+
+
+def _steps_last(x, core):
+  return jnp.moveaxis(x, 0, x.ndim - core - 1)
+
+
+class _Model(NamedTuple):
+  """The operands, with one matrix for each step, without missing components. v is y - d."""
+
+  v: jax.Array
+  f: jax.Array
+  q: jax.Array
+  h: jax.Array
+  r: jax.Array
+  mean: jax.Array
+  cov: jax.Array
+  b: jax.Array
+  seen: jax.Array | None
+
+  def keep(self, x):
+    """`x` (t, m) with 0 for missing components."""
+    return x if self.seen is None else jnp.where(self.seen, x, 0)
+
+  def keep_rows(self, x):
+    return x if self.seen is None else jnp.where(self.seen[..., None], x, 0)
+
+  def keep_square(self, x):
+    return x if self.seen is None else jnp.where(self._both(), x, 0)
+
+  def _both(self):
+    return self.seen[..., :, None] & self.seen[..., None, :]
+
+
+def _model(operands) -> _Model:
+  y, f, q, h, r, mean, cov, b, d, seen = ffi.broadcast_batches(
+      "kalman_filter", list(operands), _FILTER_RANKS)
+  steps = y.shape[-2]
+  f, q, h, r = (_each(x, steps, 2) for x in (f, q, h, r))
+  b, d = (_each(x, steps, 1) for x in (b, d))
+  mask = _each(seen, steps, 1) != 0 if seen.shape[-2] else None
+  model = _Model(y - d, f, q, h, r, mean, cov, b, mask)
+  if mask is None:
+    return model
+  r = jnp.where(model._both(), r, on_diagonal(r).astype(r.dtype))
+  return model._replace(v=model.keep(model.v), h=model.keep_rows(h), r=r)
+
+
+def _gain(v, h, r, mean, cov):
+  """The factor of S, its info, Kᵀ, e = S⁻¹ v and the innovation v, from predicted moments."""
+  hp = product(h, cov)
+  v = v - _times(h, mean)
+  factor, info = cholesky_p(product(hp, h, adjoint_b=True) + r)
+  return factor, info, cholesky_solve_p(factor, hp), cholesky_solve_p(factor, v[..., None])[..., 0], v
+
+
+def _predicted(model, means, covs):
+  """The covariances and means before each observation, from those after it."""
+  ahead = _congruence(model.f, covs) + model.q
+  mean_ahead = _times(model.f, means) + model.b
+  return (
+      jnp.concatenate([model.cov[..., None, :, :], ahead[..., :-1, :, :]], axis=-3),
+      jnp.concatenate([model.mean[..., None, :], mean_ahead[..., :-1, :]], axis=-2))
+
+
+def _filter_fallback(*operands):
+  """The same recursion as a scan."""
+  model = _model(operands)
+
+  def step(carry, given):
+    mean, cov = carry
+    v, f, q, h, r, b = given
+    factor, info, kt, e, v = _gain(v, h, r, mean, cov)
+    deviance = jnp.sum(v * e, axis=-1) + 2 * jnp.sum(jnp.log(diagonal_of(factor)), axis=-1)
+    failed = (info != 0) | jnp.isnan(deviance)
+    a = expand(jnp.eye(f.shape[-1], dtype=f.dtype), f) - product(kt, h, adjoint_a=True)
+    mean = nan_where(failed, mean + _turned_times(kt, v), core=1)
+    cov = _congruence(a, cov) + _congruence(adjoint(kt), r)
+    cov = nan_where(failed, _with_transpose(cov / 2), core=2)
+    ahead = _congruence(f, cov) + q
+    return (_times(f, mean) + b, _with_transpose(ahead / 2)), (mean, cov, deviance, failed)
+
+  xs = [_steps_first(x, core) for x, core in zip(
+      (model.v, model.f, model.q, model.h, model.r, model.b), (1, 2, 2, 2, 2, 1), strict=True)]
+  _, (means, covs, deviances, failed) = jax.lax.scan(step, (model.mean, model.cov), xs)
+  steps = failed.shape[0]
+  order = jax.lax.broadcasted_iota(jnp.int32, failed.shape, 0)
+  first = jnp.min(jnp.where(failed, order + 1, steps + 1), axis=0, initial=steps + 1)
+  info = jnp.where(first <= steps, first, 0).astype(jnp.int32)
+  seen = jnp.sum(model.keep(jnp.ones_like(model.v)), axis=(-2, -1))
+  likelihood = -(jnp.sum(deviances, axis=0) + math.log(2 * math.pi) * seen) / 2
+  return [
+      _steps_last(means, 1), _steps_last(covs, 2), nan_where(info != 0, likelihood, core=0), info]
+
+
+def _filter_tangent(*operands):
+  """The formula at the top of kernels/small/kalman_derivatives.h.
+
+  All that does not depend on the tangent of the step before is computed for all steps at once.
+  """
+  model = _model(operands[:10])
+  means, covs = operands[10:12]
+  steps = means.shape[-2]
+  tangents = ffi.broadcast_batches(
+      "kalman_filter", [means, *operands[12:]], (2, *_FILTER_RANKS[:9]))[1:]
+  dy, df, dq, dh, dr, dmean, dcov, db, dd = tangents
+  df, dq, dh, dr = (_each(x, steps, 2) for x in (df, dq, dh, dr))
+  db, dd = (_each(x, steps, 1) for x in (db, dd))
+  dh, dr = model.keep_rows(dh), model.keep_square(dr)
+
+  fp = product(model.f, covs)
+  before, mean_before = _predicted(model, means, covs)
+  factor, _, kt, e, _ = _gain(model.v, model.h, model.r, mean_before, before)
+  g = _turned_times(model.h, e)
+  a = expand(jnp.eye(fp.shape[-1], dtype=fp.dtype), fp) - product(kt, model.h, adjoint_a=True)
+
+  dre = _times(dr, e)
+  w = model.keep(dy - dd) - _times(dh, means) - dre
+  added = _turned_times(kt, w) + _times(covs, _turned_times(dh, e))
+  x = product(dr, kt) / 2 - product(dh, covs)
+  cov_added = _with_transpose(product(kt, x, adjoint_a=True))
+  mean_moved = _times(df, means) + db
+  cov_moved = _with_transpose(product(df, fp, adjoint_b=True)) + dq
+
+  def step(carry, given):
+    dmean, dcov = carry
+    f, a, g, added, cov_added, mean_moved, cov_moved = given
+    new_mean = _times(a, dmean + _times(dcov, g)) + added
+    new_cov = _congruence(a, dcov) + cov_added
+    ahead = _times(f, new_mean) + mean_moved, _congruence(f, new_cov) + cov_moved
+    return ahead, (dmean, dcov, new_mean, new_cov)
+
+  xs = [_steps_first(x, core) for x, core in zip(
+      (model.f, a, g, added, cov_added, mean_moved, cov_moved), (2, 2, 1, 1, 2, 1, 2),
+      strict=True)]
+  _, found = jax.lax.scan(step, (dmean, dcov), xs)
+  dmeans, dcovs, new_means, new_covs = (
+      _steps_last(x, core) for x, core in zip(found, (1, 2, 1, 2), strict=True))
+  inner = cholesky_solve_p(factor, _congruence(model.h, dcovs) + dr)
+  change = (
+      -jnp.sum(e * (w + dre / 2), axis=-1) - jnp.sum(kt * dh, axis=(-2, -1))
+      + jnp.sum(g * (dmeans + _times(dcovs, g) / 2), axis=-1)
+      - jnp.sum(diagonal_of(inner), axis=-1) / 2)
+  return [new_means, new_covs, jnp.sum(change, axis=-1)]
+
+
+def _filter_argument(*constants):
+  """The linear operands, with the whole batch: all but `seen`."""
+  *_, means, _ = constants
+  return tuple(ffi.broadcast_batches(
+      "kalman_filter", [means, *constants[:9]], (2, *_FILTER_RANKS[:9]))[1:])
+
+
+def _fits(position):
+  """The rule `suits`, by the operand at `position` whose matrices have n columns, and by y."""
+
+  def suits(platform, *types, **attributes):
+    del platform, attributes
+    sizes = types[position].shape[-2:]
+    return all(isinstance(size, int) and size <= MOST_STATES for size in sizes)
+
+  return suits
+
+
+_OPERANDS = "t m, f n n, q n n, h m n, r m m, n, n n, u n, v m, w m"
+_MOMENTS = "t n, t n n"
+_TANGENTS = "t m, f n n, q n n, h m n, r m m, n, n n, u n, v m"
+_H = 3
+
+filter_jvp_p, filter_vjp_p = linear_pair(
+    ("linalg_kalman_filter_jvp", f"{_OPERANDS}, {_MOMENTS}, {_TANGENTS} -> {_MOMENTS}, ()", [0] * 3),
+    ("linalg_kalman_filter_vjp", f"{_OPERANDS}, {_MOMENTS}, {_MOMENTS}, () -> {_TANGENTS}", [0] * 9),
+    _filter_tangent,
+    constants=12,
+    argument=_filter_argument,
+    shared=[*range(10), *range(12, 21)],
+    suits=_fits(_H))
+
+
+def _filter_jvp(primals, tangents):
+  means, covs, likelihood, info = filter_p(*primals)
+  linear = without_none(primals[:9], tangents[:9])
+  return (means, covs, likelihood, info), (*filter_jvp_p(*primals, means, covs, *linear), None)
+
+
+filter_p = ffi.operation(
+    "linalg_kalman_filter",
+    f"{_OPERANDS} -> {_MOMENTS}, (), ()",
+    [0, 0, 0, jnp.int32],
+    shared=range(10),
+    jvp=_filter_jvp,
+    suits=_fits(_H),
+    fallback=_filter_fallback)
+
+
+def _solve_semidefinite(p, x):
+  """P⁻¹ X, or a solution of P Y = X where P is singular and X in its range.
+
+  P is scaled to a unit diagonal before its smallest eigenvalues are taken for zeros.
+  """
+  fixed = jax.lax.stop_gradient(p)
+  diagonal = diagonal_of(fixed)[..., None]
+  scale = jnp.where(diagonal > 0, 1 / jnp.sqrt(jnp.where(diagonal > 0, diagonal, 1)), 0)
+  values, vectors, _ = eigh_p(scale * fixed * scale.mT)
+  dropped = values <= 64 * p.shape[-1] * jnp.finfo(p.dtype).eps  # NaN stays
+  inverse = jnp.where(dropped, 0, 1 / jnp.where(dropped, 1, values))[..., None]
+  vectors = scale * vectors
+  solve = lambda _, x: product(vectors, inverse * product(vectors, x, adjoint_a=True))
+  return jax.lax.custom_linear_solve(lambda x: product(p, x), x, solve, symmetric=True)
+
+
+class _SmootherGains(NamedTuple):
+  """What the recursion needs of all steps but the last."""
+
+  f: jax.Array
+  q: jax.Array
+  mean_ahead: jax.Array
+  cov_ahead: jax.Array
+  gt: jax.Array
+  b: jax.Array  # I - G F
+
+
+def _smoother_gains(f, q, b, means, covs) -> _SmootherGains:
+  steps = means.shape[-2]
+  f, q, b, means, covs = ffi.broadcast_batches(
+      "kalman_smoother", [f, q, b, means, covs], _SMOOTHER_RANKS)
+  f, q = (_each(x, steps, 2)[..., :-1, :, :] for x in (f, q))
+  b = _each(b, steps, 1)[..., :-1, :]
+  covs = covs[..., :-1, :, :]
+  ahead = _congruence(f, covs) + q
+  gt = _solve_semidefinite(ahead, product(f, covs))
+  eye = expand(jnp.eye(f.shape[-1], dtype=f.dtype), f)
+  mean_ahead = _times(f, means[..., :-1, :]) + b
+  return _SmootherGains(f, q, mean_ahead, ahead, gt, eye - product(gt, f, adjoint_a=True))
+
+
+def _smoother_fallback(*operands):
+  """The recursion at the top of kernels/small/kalman.h."""
+  model = _model(operands[:10])
+  means, covs = operands[10:]
+  before, mean_before = _predicted(model, means, covs)
+  factor, info, kt, e, v = _gain(model.v, model.h, model.r, mean_before, before)
+  failed = (info != 0) | jnp.isnan(jnp.sum(v * e, axis=-1))
+  e = nan_where(failed, e, core=1)
+  z = nan_where(failed, cholesky_solve_p(factor, model.h), core=2)
+  a = expand(jnp.eye(covs.shape[-1], dtype=covs.dtype), covs) - product(
+      kt, model.h, adjoint_a=True)
+  turned_gain = _solve_semidefinite(
+      _congruence(model.f, covs) + model.q, product(model.f, covs))
+  most = 30 if covs.dtype == jnp.float32 else 7e5
+
+  def step(carry, given):
+    (r, information, noise), later = carry
+    mean, cov, ahead, gt, own_f, own_q, last, f, q, h, r_cov, kt, e, a, z = given
+    eye = expand(jnp.eye(cov.shape[-1], dtype=cov.dtype), cov)
+    smoothed = mean + _times(cov, r), _congruence(
+        eye - product(cov, information), cov) + _congruence(cov, noise)
+    g = adjoint(gt)
+    other = mean + _times(g, later[0] - ahead), _congruence(
+        eye - product(g, own_f), cov) + _congruence(g, later[1] + own_q)
+    condition = jnp.sum(diagonal_of(cov) * diagonal_of(information), axis=-1)
+    ill = (condition > most) & ~last
+    smoothed = (
+        jnp.where(ill[..., None], other[0], smoothed[0]),
+        jnp.where(ill[..., None, None], other[1], smoothed[1]))
+    smoothed = smoothed[0], _with_transpose(smoothed[1] / 2)
+    r = _turned_times(h, e) + _turned_times(a, r)
+    ia = product(information, a)
+    j = z - product(kt, ia)
+    noise = _congruence(adjoint(a), noise) + _congruence(adjoint(j), r_cov)
+    information = product(a, ia, adjoint_a=True) + product(h, z, adjoint_a=True)
+    information = _with_transpose(information / 2)
+    noise = noise + _congruence(information, q)
+    state = (
+        _turned_times(f, r), _congruence(adjoint(f), information),
+        _congruence(adjoint(f), noise))
+    return (state, smoothed), smoothed
+
+  # A step goes back over its observation and over the transition that leads to it.
+  lead = lambda x: jnp.concatenate([x[..., :1, :, :], x[..., :-1, :, :]], axis=-3)
+  steps = means.shape[-2]
+  last = jnp.arange(steps) == steps - 1
+  ahead = _times(model.f, means) + model.b
+  xs = [_steps_first(x, core) for x, core in zip(
+      (means, covs, ahead, turned_gain, model.f, model.q), (1, 2, 1, 2, 2, 2), strict=True)]
+  xs.append(last.reshape(steps, *[1] * (means.ndim - 2)))
+  xs += [_steps_first(x, core) for x, core in zip(
+      (lead(model.f), lead(model.q), model.h, model.r, kt, e, a, z), (2, 2, 2, 2, 2, 1, 2, 2),
+      strict=True)]
+  zero, zeros = zeros_like(means[..., -1, :]), zeros_like(covs[..., -1, :, :])
+  _, found = jax.lax.scan(step, ((zero, zeros, zeros), (zero, zeros)), xs, reverse=True)
+  return [_steps_last(x, core) for x, core in zip(found, (1, 2), strict=True)]
+
+
+def _append(found, last):
+  """The moments of all steps from those of a scan and of the last step."""
+  return [
+      jnp.concatenate([_steps_last(x, core), jnp.expand_dims(y, y.ndim - core)], axis=-1 - core)
+      for x, y, core in zip(found, last, (1, 2), strict=True)]
+
+
+def _smoother_tangent(f, q, b, means, covs, smoothed, smoothed_covs, *tangents):
+  """The formula at the top of kernels/small/kalman_derivatives.h."""
+  steps = means.shape[-2]
+  df, dq, db, dmeans, dcovs = ffi.broadcast_batches(
+      "kalman_smoother", [means, *tangents], (2, *_SMOOTHER_RANKS))[1:]
+  df, dq = (_each(x, steps, 2)[..., :-1, :, :] for x in (df, dq))
+  db = _each(db, steps, 1)[..., :-1, :]
+  gains = _smoother_gains(f, q, b, means, covs)
+  gt, f = gains.gt, gains.f
+  p, dp = covs[..., :-1, :, :], dcovs[..., :-1, :, :]
+  e = _solve_semidefinite(
+      gains.cov_ahead, (smoothed[..., 1:, :] - gains.mean_ahead)[..., None])[..., 0]
+  v = _solve_semidefinite(gains.cov_ahead, product(smoothed_covs[..., 1:, :, :], gt))
+  x = dmeans[..., :-1, :] + _times(dp, _turned_times(f, e)) + _times(p, _turned_times(df, e))
+  z = -db - _times(df, smoothed[..., :-1, :]) - _times(dq, e)
+  fixed = _times(gains.b, x) + _turned_times(gt, z)
+  c = product(dp, adjoint(gains.b) / 2 + product(f, v, adjoint_a=True)) + product(
+      p, product(df, v, adjoint_a=True))
+  own = product(dq, gt / 2 - v) - product(df, smoothed_covs[..., :-1, :, :])
+  fixed_cov = _with_transpose(product(gains.b, c) + product(gt, own, adjoint_a=True))
+
+  def step(later, given):
+    gt, fixed, fixed_cov = given
+    moved = _turned_times(gt, later[0]) + fixed, _congruence(adjoint(gt), later[1]) + fixed_cov
+    return moved, moved
+
+  xs = [_steps_first(x, core) for x, core in zip(
+      (gt, fixed, fixed_cov), (2, 1, 2), strict=True)]
+  last = dmeans[..., -1, :], dcovs[..., -1, :, :]
+  _, found = jax.lax.scan(step, last, xs, reverse=True)
+  return _append(found, last)
+
+
+def _smoother_argument(*constants):
+  """The linear operands, with the whole batch."""
+  return tuple(ffi.broadcast_batches("kalman_smoother", list(constants[:5]), _SMOOTHER_RANKS))
+
+
+_STATES = "f n n, q n n, u n, t n, t n n"
+
+smoother_jvp_p, smoother_vjp_p = linear_pair(
+    ("linalg_kalman_smoother_jvp", f"{_STATES}, {_MOMENTS}, {_STATES} -> {_MOMENTS}", [0] * 2),
+    ("linalg_kalman_smoother_vjp", f"{_STATES}, {_MOMENTS}, {_MOMENTS} -> {_STATES}", [0] * 5),
+    _smoother_tangent,
+    constants=7,
+    argument=_smoother_argument,
+    shared=[0, 1, 2, 7, 8, 9],
+    suits=_fits(0))
+
+
+def _smoother_jvp(primals, tangents):
+  # The filtered moments depend on all operands. Given them, the smoothed ones depend on the
+  # transition alone.
+  results = smoother_p(*primals)
+  known, changes = ([x[i] for i in (1, 2, 7, 10, 11)] for x in (primals, tangents))
+  return results, smoother_jvp_p(*known, *results, *without_none(known, changes))
+
+
+# The last two operands are the results of `filter_p` for the others, for derivatives too.
+smoother_p = ffi.operation(
+    "linalg_kalman_smoother",
+    f"{_OPERANDS}, {_MOMENTS} -> {_MOMENTS}",
+    [0, 0],
+    shared=range(10),
+    jvp=_smoother_jvp,
+    suits=_fits(_H),
+    fallback=_smoother_fallback)

@@ -1,0 +1,523 @@
+"""Kalman filters and smoothers, against dense conditionals in high precision and NumPy's recursion."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import mpmath
+import numpy as np
+import pytest
+from jax import export
+from jax.sharding import PartitionSpec as P
+
+import linalg
+import linalg.structured
+import sharded
+from linalg.structured._kalman_operations import (
+  filter_jvp_p,
+  filter_p,
+  filter_vjp_p,
+  smoother_jvp_p,
+  smoother_p,
+  smoother_vjp_p,
+)
+
+# The parameters, and their sizes without batch and steps.
+CORES = {
+    "transition": "nn", "transition_covariance": "nn", "observation": "mn",
+    "observation_covariance": "mm", "initial_mean": "n", "initial_covariance": "nn",
+    "transition_offset": "n", "observation_offset": "m"}
+FUNCTIONS = {
+    "filter": linalg.structured.kalman_filter, "smoother": linalg.structured.kalman_smoother}
+
+
+def _model(rng, steps, n, m, dtype=np.float64, batch=(), per_step=(), rank=None):
+  """Observations and parameters; those named in `per_step` have one for each step."""
+  sizes = {"n": n, "m": m}
+  parameters = {}
+  for name, core in CORES.items():
+    lead = (*batch, steps) if name in per_step else batch
+    shape = (*lead, *(sizes[size] for size in core))
+    x = rng.standard_normal(shape)
+    if name.endswith("covariance"):
+      root = x[..., :rank] if rank and name != "initial_covariance" else x
+      x = root @ np.swapaxes(root, -1, -2) + (0 if rank else 0.5 * np.eye(shape[-1]))
+    elif name == "transition":
+      x *= 0.9 / np.linalg.norm(x, 2, (-2, -1), keepdims=True)
+    parameters[name] = x.astype(dtype)
+  return rng.standard_normal((*batch, steps, m)).astype(dtype), parameters
+
+
+def _at(x, step, core):
+  return x[step] if x.ndim > len(core) else x
+
+
+def _solve(a, b):
+  """A⁻¹ B of a positive definite A, in any precision."""
+  a, b = a.copy(), b.copy()
+  for k in range(len(a)):
+    for i in range(k + 1, len(a)):
+      factor = a[i, k] / a[k, k]
+      a[i] -= factor * a[k]
+      b[i] -= factor * b[k]
+  for k in reversed(range(len(a))):
+    b[k] = (b[k] - a[k, k + 1 :] @ b[k + 1 :]) / a[k, k]
+  return b, np.log(np.diagonal(a)).sum()
+
+
+def _by_numpy(y, parameters, mask=None):
+  """(filtered, smoothed, log likelihood) of one series, as textbooks have them."""
+  at = lambda name, t: _at(parameters[name], t, CORES[name])
+  mean, cov = parameters["initial_mean"], parameters["initial_covariance"]
+  mask = np.zeros(y.shape, bool) if mask is None else mask
+  means, covs, likelihood, ahead = [], [], mean.dtype.type(0), []
+  for t in range(len(y)):
+    if t:
+      f = at("transition", t - 1)
+      mean = f @ mean + at("transition_offset", t - 1)
+      cov = f @ cov @ f.T + at("transition_covariance", t - 1)
+      ahead.append((mean, cov))
+    seen = ~mask[t]
+    h = at("observation", t)[seen]
+    v = y[t][seen] - h @ mean - at("observation_offset", t)[seen]
+    s = h @ cov @ h.T + at("observation_covariance", t)[seen][:, seen]
+    if seen.any():
+      solved, logdet = _solve(s, np.concatenate([h @ cov, v[:, None]], axis=1))
+      gain, e = solved[:, :-1].T, solved[:, -1]
+      likelihood = likelihood - (v @ e + logdet + len(v) * np.log(2 * np.pi)) / 2
+      mean, cov = mean + gain @ v, cov - gain @ h @ cov
+      cov = (cov + cov.T) / 2
+    means.append(mean)
+    covs.append(cov)
+  smoothed, smoothed_covs = [mean], [cov]
+  for t in reversed(range(len(y) - 1)):
+    f = at("transition", t)
+    gain = _solve(ahead[t][1], f @ covs[t])[0].T
+    smoothed.append(means[t] + gain @ (smoothed[-1] - ahead[t][0]))
+    smoothed_covs.append(covs[t] + gain @ (smoothed_covs[-1] - ahead[t][1]) @ gain.T)
+  return (
+      (np.stack(means), np.stack(covs)),
+      (np.stack(smoothed[::-1]), np.stack(smoothed_covs[::-1])), likelihood)
+
+
+def _conditional(y, parameters, mask, upto):
+  """Mean and covariance of all states given the observations before `upto`, and their density, in
+  50 digits and without a recursion over the data."""
+  steps, n = len(y), len(parameters["initial_mean"])
+  matrix = lambda x: mpmath.matrix(np.atleast_2d(x).tolist())
+  at = lambda name, t: matrix(_at(parameters[name], t, CORES[name]))
+  with mpmath.workdps(50):
+    mean, cov = [at("initial_mean", 0).T], [[None] * steps for _ in range(steps)]
+    cov[0][0] = at("initial_covariance", 0)
+    for t in range(1, steps):
+      f = at("transition", t - 1)
+      mean.append(f * mean[-1] + at("transition_offset", t - 1).T)
+      for s in range(t):
+        cov[t][s] = f * cov[t - 1][s]
+        cov[s][t] = cov[t][s].T
+      cov[t][t] = f * cov[t - 1][t - 1] * f.T + at("transition_covariance", t - 1)
+    rows = [(t, i) for t in range(upto) for i in range(y.shape[1]) if not mask[t, i]]
+    h = [at("observation", t) for t in range(upto)]
+    r = [at("observation_covariance", t) for t in range(upto)]
+    d = [at("observation_offset", t) for t in range(upto)]
+    cross = mpmath.zeros(steps * n, len(rows))
+    seen, v = mpmath.zeros(len(rows), len(rows)), mpmath.zeros(len(rows), 1)
+    for k, (t, i) in enumerate(rows):
+      v[k] = mpmath.mpf(float(y[t, i])) - (h[t][i, :] * mean[t])[0] - d[t][i]
+      for s in range(steps):
+        block = cov[s][t] * h[t][i, :].T
+        for j in range(n):
+          cross[s * n + j, k] = block[j]
+      for l, (s, j) in enumerate(rows):
+        seen[k, l] = (h[t][i, :] * cov[t][s] * h[s][j, :].T)[0] + (r[t][i, j] if s == t else 0)
+    inverse = seen**-1
+    weights = cross * inverse
+    moved, removed = weights * v, weights * cross.T
+    means = [[mean[t][i] + moved[t * n + i] for i in range(n)] for t in range(steps)]
+    covs = [[[cov[t][t][i, j] - removed[t * n + i, t * n + j] for j in range(n)]
+             for i in range(n)] for t in range(steps)]
+    density = -((v.T * inverse * v)[0] + mpmath.log(mpmath.det(seen))
+                + len(rows) * mpmath.log(2 * mpmath.pi)) / 2
+    return np.array(means, float), np.array(covs, float), float(density)
+
+
+@pytest.mark.parametrize("per_step", [(), tuple(CORES)], ids=["constant", "per step"])
+@pytest.mark.parametrize("missing", [False, True])
+def test_dense_conditional(per_step, missing, rng):
+  steps, n, m = 4, 3, 2
+  y, parameters = _model(
+      rng, steps, n, m, per_step=[x for x in per_step if not x.startswith("initial")])
+  mask = np.zeros((steps, m), bool)
+  if missing:
+    mask[1], mask[2, 0] = True, True
+    y = np.where(mask, np.nan, y)
+  given = {"mask": mask} if missing else {}
+  filtered = linalg.structured.kalman_filter(y, **parameters, **given)
+  smoothed = linalg.structured.kalman_smoother(y, **parameters, **given)
+  for t in range(steps):
+    means, covs, density = _conditional(y, parameters, mask, t + 1)
+    np.testing.assert_allclose(filtered.filtered_means[t], means[t], rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(filtered.filtered_covariances[t], covs[t], rtol=1e-12, atol=1e-12)
+  np.testing.assert_allclose(filtered.log_likelihood, density, rtol=1e-13)
+  np.testing.assert_array_equal(filtered.log_likelihood, smoothed.log_likelihood)
+  np.testing.assert_allclose(smoothed.smoothed_means, means, rtol=1e-12, atol=1e-12)
+  np.testing.assert_allclose(smoothed.smoothed_covariances, covs, rtol=1e-12, atol=1e-12)
+  assert int(filtered.info) == 0
+
+
+@pytest.mark.parametrize(("n", "m"), [(1, 1), (2, 1), (4, 2), (5, 7), (13, 3), (33, 2)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_recursion(n, m, dtype, rng):
+  """In lanes, one series at a time, and in the fallback beyond the limit of the handlers."""
+  batch, steps = (11,), 6
+  per_step = ("transition", "observation_covariance")
+  y, parameters = _model(rng, steps, n, m, dtype, batch, per_step)
+  mask = rng.random(y.shape) < 0.3
+  filtered = linalg.structured.kalman_filter(y, **parameters, mask=mask)
+  smoothed = linalg.structured.kalman_smoother(y, **parameters, mask=mask)
+  tolerance = 1e-10 if dtype == np.float64 else 2e-3
+  for i in range(batch[0]):
+    one = {key: x[i].astype(np.float64) for key, x in parameters.items()}
+    expected = _by_numpy(y[i].astype(np.float64), one, mask[i])
+    found = (filtered[:2], smoothed[:2], filtered.log_likelihood)
+    for x, known in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+      np.testing.assert_allclose(x[i], known, rtol=tolerance, atol=tolerance)
+  assert filtered.filtered_means.dtype == dtype and not np.any(filtered.info)
+
+
+@pytest.mark.parametrize(("n", "m"), [(1, 2), (4, 2), (7, 3), (14, 9)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_bits_do_not_depend_on_the_batch(n, m, dtype, rng):
+  """Nor on whether parameters are shared, in values and derivatives."""
+  y, parameters = _model(rng, 5, n, m, dtype)
+  y = rng.standard_normal((19, 5, m)).astype(dtype)
+  mask = rng.random(y.shape) < 0.3
+
+  @jax.jit
+  def run(y, parameters, mask):
+    def results(y, parameters):
+      found = linalg.structured.kalman_smoother(y, **parameters, mask=mask)
+      return found[:3], found.info
+
+    values, pullback, _ = jax.vjp(results, y, parameters, has_aux=True)
+    tangents = jax.jvp(results, (y, parameters), (y, parameters))[1][0]
+    return values, tangents, pullback(jax.tree.map(jnp.ones_like, values))
+
+  batched = {key: np.broadcast_to(x, (19, *x.shape)) for key, x in parameters.items()}
+  together = run(y, batched, mask)
+  shared = run(y, parameters, mask)
+  for x, known in zip(jax.tree.leaves(shared[:2]), jax.tree.leaves(together[:2]), strict=True):
+    np.testing.assert_array_equal(x, known)
+  for size in (1, 5, 9):
+    few = run(y[-size:], {key: x[-size:] for key, x in batched.items()}, mask[-size:])
+    for x, known in zip(jax.tree.leaves(few), jax.tree.leaves(together), strict=True):
+      np.testing.assert_array_equal(x, known[-size:])
+
+
+def _loss(function, weights):
+  """A sum of all results with fixed weights."""
+
+  def loss(y, parameters):
+    means, covs, likelihood = function(y, parameters)
+    return likelihood + (weights[0] * means).sum() + (weights[1] * covs).sum()
+
+  return loss
+
+
+def _numpy_results(kind, mask):
+  def results(y, parameters):
+    filtered, smoothed, likelihood = _by_numpy(y, parameters, mask)
+    return (*(filtered if kind == "filter" else smoothed), likelihood)
+
+  return results
+
+
+def _jax_results(kind, mask):
+  return lambda y, parameters: FUNCTIONS[kind](y, **parameters, mask=mask)[:3]
+
+
+@pytest.mark.parametrize("kind", FUNCTIONS)
+@pytest.mark.parametrize("per_step", [False, True])
+def test_derivatives(kind, per_step, rng):
+  """First and second derivatives, against differences in extended precision."""
+  steps, n, m = 3, 2, 2
+  names = [x for x in CORES if not x.startswith("initial")] if per_step else []
+  point = _model(rng, steps, n, m, per_step=names)
+  direction = _model(rng, steps, n, m, per_step=names)
+  mask = np.array([[False, False], [False, True], [False, False]])
+  weights = rng.standard_normal((steps, n)), rng.standard_normal((steps, n, n))
+  loss = _loss(_jax_results(kind, mask), weights)
+  wide = lambda x: jax.tree.map(lambda x: x.astype(np.longdouble), x)
+  exact = _loss(_numpy_results(kind, mask), wide(weights))
+
+  def along(t):
+    return exact(*jax.tree.map(lambda x, dx: x + t * dx, wide(point), wide(direction)))
+
+  h = np.longdouble(1e-4)
+  first = (8 * (along(h) - along(-h)) - (along(2 * h) - along(-2 * h))) / (12 * h)
+  second = (
+      -along(2 * h) + 16 * along(h) - 30 * along(0) + 16 * along(-h) - along(-2 * h)) / (12 * h * h)
+  inner = lambda x, y: sum(map(jnp.vdot, jax.tree.leaves(x), jax.tree.leaves(y)))
+
+  @jax.jit
+  def found(point, direction):
+    gradient, curved = jax.jvp(jax.grad(loss, (0, 1)), point, direction)
+    forward = jax.jvp(lambda *x: jax.jvp(loss, x, direction)[1], point, direction)
+    reverse = jax.grad(lambda x: inner(jax.grad(loss, (0, 1))(*x), direction))(point)
+    return (forward[0], inner(gradient, direction),
+            forward[1], inner(curved, direction), inner(reverse, direction))
+
+  found = found(point, direction)
+  np.testing.assert_allclose(found[:2], [float(first)] * 2, rtol=1e-9)
+  np.testing.assert_allclose(found[2:], [float(second)] * 3, rtol=1e-7)
+
+
+@pytest.mark.parametrize("n", [3, 14])
+def test_handlers_of_derivatives(n, rng):
+  """Tangents are those of the formula, and adjoints its transpose, with shared operands too."""
+  y, parameters = _model(rng, 5, n, 2, batch=(3,), per_step=("transition", "observation_offset"))
+  operands = [
+      x if x.ndim == 3 + len(core) - 1 else x
+      for x, core in zip([y, *parameters.values()], ["m", *CORES.values()], strict=True)]
+  operands = [y] + [
+      x if name.startswith("initial") or x.ndim == len(core) + 2 else np.expand_dims(x, 1)
+      for (name, x), core in zip(parameters.items(), CORES.values(), strict=True)]
+  operands[2], operands[9 - 1] = operands[2][0], operands[8]
+  seen = (rng.random(y.shape) < 0.7).astype(y.dtype)
+  operands = [jnp.asarray(x) for x in (*operands, seen)]
+  cases = [(filter_p, filter_jvp_p, filter_vjp_p, operands, 9, 2)]
+  moments = filter_p(*operands)[:2]
+  cases.append((
+      lambda *_: smoother_p(*operands, *moments), smoother_jvp_p, smoother_vjp_p,
+      [operands[1], operands[2], operands[7], *moments], 5, 2))
+  for values, given in ((filter_p, operands), (smoother_p, [*operands, *moments])):
+    for x, known in zip(values(*given), values._rules.fallback(*given), strict=True):
+      np.testing.assert_allclose(x, known, rtol=1e-10, atol=1e-10)
+  for values, tangents, adjoints, given, linear, kept in cases:
+    found = values(*given)
+    constants = (*given, *found[:kept])
+    directions = []
+    for x in given[:linear]:
+      dx = rng.standard_normal(x.shape)
+      is_square = x.ndim > 2 and x.shape[-1] == x.shape[-2] and x is not given[0]
+      symmetric = is_square and not any(x is f for f in (operands[1],))
+      directions.append(jnp.asarray((dx + dx.swapaxes(-1, -2)) / 2 if symmetric else dx))
+    for x, known in zip(tangents(*constants, *directions),
+                        tangents._rules.fallback(*constants, *directions), strict=True):
+      np.testing.assert_allclose(x, known, rtol=1e-9, atol=1e-9)
+    cotangents = [jnp.asarray(rng.standard_normal(x.shape)) for x in found[:3]]
+    cotangents[1] = (cotangents[1] + cotangents[1].mT) / 2
+    theirs = adjoints._rules.fallback(*constants, *cotangents)
+    for i, (x, known) in enumerate(zip(adjoints(*constants, *cotangents), theirs, strict=True)):
+      is_square = x.ndim > 3 - (i == 6) and x.shape[-1] == x.shape[-2]
+      if is_square and given[i] is not operands[1] and given[i] is not operands[3]:
+        known = (known + known.mT) / 2
+      np.testing.assert_allclose(x, known, rtol=1e-9, atol=1e-9)
+
+
+def test_missing_observations(rng):
+  """A missing component is as if it had never been; what is under the mask is not read."""
+  y, parameters = _model(rng, 6, 3, 2)
+  mask = np.zeros(y.shape, bool)
+  mask[:, 1] = True
+  fewer = {
+      key: x[tuple(slice(1 if size == "m" else None) for size in core)]
+      for (key, x), core in zip(parameters.items(), CORES.values(), strict=True)}
+  spoilt = np.where(mask, np.nan, y)
+  for function in FUNCTIONS.values():
+    ours, theirs = function(spoilt, **parameters, mask=mask), function(y[:, :1], **fewer)
+    for x, known in zip(ours, theirs, strict=True):
+      np.testing.assert_allclose(x, known, rtol=1e-12)
+    whole = np.array([True, False, False, True, False, True])
+    by_component = function(y, **parameters, mask=np.repeat(whole[:, None], 2, axis=1))
+    for x, known in zip(function(y, **parameters, mask=whole), by_component, strict=True):
+      np.testing.assert_array_equal(x, known)
+  gradient = jax.grad(
+      lambda y: linalg.structured.kalman_filter(y, **parameters, mask=mask).log_likelihood)(spoilt)
+  assert np.all(np.isfinite(gradient)) and not np.any(gradient[:, 1])
+
+
+def _is_semidefinite(covs):
+  """Whether eigenvalues are negative by few rounding errors only, and the matrix is symmetric."""
+  eps = np.finfo(covs.dtype).eps
+  covs = np.asarray(covs, np.float64)
+  np.testing.assert_array_equal(covs, covs.swapaxes(-1, -2))
+  values = np.linalg.eigvalsh(covs)
+  return values.min() >= -8 * eps * values.max()
+
+
+def test_many_steps_in_single_precision():
+  """A turning oscillator with almost no noise, for 100,000 steps."""
+  steps, angle = 100_000, 0.3
+  f = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+  parameters = {
+      "transition": f, "transition_covariance": np.diag([1e-9, 0]), "observation": np.eye(1, 2),
+      "observation_covariance": np.array([[1e-3]]), "initial_mean": np.zeros(2),
+      "initial_covariance": 1e3 * np.eye(2)}
+  y = np.cos(angle * np.arange(steps))[:, None]
+  single = {key: x.astype(np.float32) for key, x in parameters.items()}
+  filtered = linalg.structured.kalman_filter(y.astype(np.float32), **single)
+  smoothed = linalg.structured.kalman_smoother(y.astype(np.float32), **single)
+  exact = linalg.structured.kalman_smoother(y, **parameters)
+  assert _is_semidefinite(filtered.filtered_covariances)
+  assert _is_semidefinite(smoothed.smoothed_covariances)
+  covs = np.asarray(exact.smoothed_covariances)
+  np.testing.assert_allclose(
+      smoothed.smoothed_covariances, covs, rtol=0.02, atol=0.02 * covs.max((0, 1, 2)))
+  np.testing.assert_allclose(smoothed.log_likelihood, exact.log_likelihood, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_singular_noises(dtype, rng):
+  """Noises of rank 1, none, and a predicted covariance that is singular."""
+  y, parameters = _model(rng, 50, 4, 1, dtype, rank=1)
+  parameters["observation_covariance"][:] = 0
+  for function in FUNCTIONS.values():
+    found = function(y, **parameters)
+    assert int(found.info) == 0 and _is_semidefinite(found[1])
+  # A companion form: an autoregression without noise in the observation.
+  f = np.array([[0.5, 0.3], [1, 0]], dtype)
+  series = {
+      "transition": f, "transition_covariance": np.diag([1, 0]).astype(dtype),
+      "observation": np.eye(1, 2, dtype=dtype), "observation_covariance": np.zeros((1, 1), dtype),
+      "initial_mean": np.zeros(2, dtype), "initial_covariance": np.eye(2, dtype=dtype)}
+  found = linalg.structured.kalman_smoother(y[:, :1], **series)
+  assert int(found.info) == 0 and _is_semidefinite(found.smoothed_covariances)
+  np.testing.assert_allclose(found.smoothed_means[:, 0], y[:, 0], rtol=1e-5, atol=1e-5)
+  np.testing.assert_allclose(found.smoothed_means[1:, 1], y[:-1, 0], rtol=1e-5, atol=1e-5)
+
+
+def test_failures(rng):
+  """A series that fails has NaN from that step on, and leaves its neighbours' bits."""
+  y, parameters = _model(rng, 6, 3, 2, batch=(9,), per_step=("observation_covariance",))
+  good = [function(y, **parameters) for function in FUNCTIONS.values()]
+  parameters["observation_covariance"][4, 2] = -100 * np.eye(2)
+  y[7, 3, 0] = np.nan
+  bad = [function(y, **parameters) for function in FUNCTIONS.values()]
+  others = [0, 1, 2, 3, 5, 6, 8]
+  for x, known in zip(jax.tree.leaves(bad), jax.tree.leaves(good), strict=True):
+    np.testing.assert_array_equal(x[others,], known[others,])
+  np.testing.assert_array_equal(bad[0].info, [0, 0, 0, 0, 3, 0, 0, 4, 0])
+  for series, first in ((4, 2), (7, 3)):
+    assert np.all(np.isfinite(bad[0].filtered_means[series, :first]))
+    assert np.all(np.isnan(bad[0].filtered_covariances[series, first:]))
+    assert np.isnan(bad[0].log_likelihood[series])
+    assert np.all(np.isnan(bad[1].smoothed_means[series]))
+  with pytest.raises(linalg.LinAlgError, match=r"kalman_filter: .* \(4\) .* observation 3"):
+    linalg.checked(linalg.structured.kalman_filter)(y, **parameters)
+
+
+def test_vmap(rng):
+  """Any operand may be mapped, and the others serve all."""
+  y, parameters = _model(rng, 4, 3, 2)
+  for name in [None, *parameters]:
+    given = {"y": y, **parameters}
+    key = name or "y"
+    given[key] = np.stack([given[key], given[key] + 0.1 * np.eye(*given[key].shape[-2:])
+                           if given[key].ndim > 1 else given[key] + 0.1])
+    axes = {other: 0 if other == key else None for other in given}
+    run = jax.vmap(lambda x: FUNCTIONS["smoother"](x.pop("y"), **x), in_axes=(axes,))
+    mapped = run(dict(given))
+    for i in range(2):
+      one = {other: x[i] if other == key else x for other, x in given.items()}
+      for x, known in zip(mapped, FUNCTIONS["smoother"](one.pop("y"), **one), strict=True):
+        np.testing.assert_array_equal(x[i], known)
+
+
+def _value_and_grad(y, parameters, mask):
+  def loss(y, parameters):
+    found = linalg.structured.kalman_smoother(y, **parameters, mask=mask)
+    return found.log_likelihood + found.smoothed_means.sum((-2, -1)), found
+
+  (_, found), pullback = jax.vjp(loss, y, parameters)
+  cotangents = jax.tree.map(
+      lambda x: jnp.ones_like(x) if jnp.issubdtype(x.dtype, jnp.inexact) else np.zeros(
+          x.shape, jax.dtypes.float0), loss(y, parameters))
+  return found, pullback(cotangents)
+
+
+@sharded.KINDS
+def test_sharded_batch(kind, rng):
+  """A sharded batch is filtered and differentiated where it is."""
+  y, parameters = _model(rng, 4, 3, 2, np.float32, batch=(sharded.BATCH,))
+  parameters["transition"] = parameters["transition"][0]  # serves all
+  mask = rng.random(y.shape) < 0.2
+  mesh = sharded.make_mesh(kind=kind)
+
+  def place(x):
+    spec = P("x") if x.shape[:1] == (sharded.BATCH,) else P()
+    return jax.device_put(x, jax.sharding.NamedSharding(mesh, spec))
+
+  given = jax.tree.map(place, (y, parameters, mask))
+  with jax.set_mesh(mesh):
+    compiled = jax.jit(lambda *x: FUNCTIONS["smoother"](x[0], **x[1], mask=x[2])).lower(
+        *given).compile()
+    assert not sharded.collectives(compiled.as_text())
+    found = compiled(*given)
+    rest = {key: x for key, x in parameters.items() if key != "transition"}
+    gradient = jax.jit(jax.grad(lambda y, rest: FUNCTIONS["smoother"](
+        y, **rest, transition=given[1]["transition"], mask=given[2])[0].sum(), (0, 1))).lower(
+            given[0], {key: given[1][key] for key in rest}).compile()
+    text = gradient.as_text()
+    assert not sharded.collectives(text)
+  assert found.smoothed_means.sharding.spec[0] == "x"
+  for x, known in zip(found, FUNCTIONS["smoother"](y, **parameters, mask=mask), strict=True):
+    np.testing.assert_array_equal(x, known)
+
+
+def test_shard_map_and_export(rng):
+  y, parameters = _model(rng, 4, 3, 2, np.float32)
+  y = rng.standard_normal((16, 4, 2)).astype(np.float32)
+  run = lambda y: linalg.structured.kalman_filter(y, **parameters)
+  expected = run(y)
+  mesh = sharded.make_mesh()
+  mapped = jax.jit(jax.shard_map(run, mesh=mesh, in_specs=P("x"), out_specs=P("x")))(y)
+  (size,) = export.symbolic_shape("b")
+  exported = export.export(
+      jax.jit(run), disabled_checks=linalg.export_disabled_checks())(
+          jax.ShapeDtypeStruct((size, 4, 2), np.float32))
+  for found in (mapped, exported.call(y)):
+    for x, known in zip(found, expected, strict=True):
+      np.testing.assert_array_equal(x, known)
+
+
+def test_half_precision(rng):
+  y, parameters = _model(rng, 5, 2, 1, np.float32)
+  half = {key: x.astype(jnp.bfloat16) for key, x in parameters.items()}
+  found = linalg.structured.kalman_filter(y.astype(jnp.bfloat16), **half)
+  same = jax.tree.map(lambda x: x.astype(np.float32), (y.astype(jnp.bfloat16), half))
+  for x, known in zip(found[:3], linalg.structured.kalman_filter(same[0], **same[1]), strict=False):
+    assert x.dtype == jnp.bfloat16
+    np.testing.assert_array_equal(x, known.astype(jnp.bfloat16))
+
+
+@pytest.mark.parametrize(("name", "shape", "message"), [
+    ("transition", (3, 4), r"transition of shape \(4, 4\), or \(6, 4, 4\) .* got \(3, 4\)"),
+    ("transition", (5, 4, 4), r"transition .* got \(5, 4, 4\)"),
+    ("transition_covariance", (3, 3), r"transition_covariance of shape \(4, 4\)"),
+    ("observation", (4, 2), r"observation of shape \(2, 4\)"),
+    ("observation_covariance", (2,), r"observation_covariance of shape \(2, 2\)"),
+    ("initial_mean", (3,), r"initial_mean of shape \(4,\), beside"),
+    ("initial_covariance", (4, 3), r"initial_covariance of shape \(4, 4\)"),
+    ("observation_offset", (4,), r"observation_offset of shape \(2,\), or \(6, 2\)"),
+    ("mask", (5,), r"mask of shape \(..., 6\) or \(..., 6, 2\)"),
+])
+def test_wrong_shapes(name, shape, message, rng):
+  y, parameters = _model(rng, 6, 4, 2)
+  parameters[name] = np.zeros(shape, bool if name == "mask" else float)
+  for key, function in FUNCTIONS.items():
+    with pytest.raises(ValueError, match=rf"^kalman_{key}\(\) takes {message}"):
+      function(y, **parameters)
+
+
+def test_wrong_types(rng):
+  y, parameters = _model(rng, 6, 4, 2)
+  run = functools.partial(linalg.structured.kalman_filter, **parameters)
+  with pytest.raises(TypeError, match="real arrays, got complex128"):
+    run(y.astype(complex), **{key: x.astype(complex) for key, x in parameters.items()})
+  with pytest.raises(TypeError, match="mask as an array of booleans"):
+    run(y, mask=np.zeros(6))
+  with pytest.raises(ValueError, match=r"observations of shape \(..., T, m\)"):
+    run(y[:0])
+  with pytest.raises(ValueError, match="initial_mean with batch dimensions that broadcast"):
+    run(np.stack([y, y]), initial_mean=np.zeros((3, 4)))
