@@ -32,12 +32,14 @@ consteval Backends CpuOnly([[maybe_unused]] std::string_view on_gpu) { return kC
   visit(linalg_banded_solve, kBoth, "TWn Tmn Tnm > Tnm I")                                      \
   visit(linalg_block_tridiagonal_cholesky, CpuOnly("a scan over the blocks"),                   \
         "Tmnn THnn > Tmnn THnn R I")                                                            \
-  visit(linalg_block_tridiagonal_cholesky_solve, CpuOnly("a scan over the blocks"),             \
+  visit(linalg_block_tridiagonal_factor_solve, CpuOnly("a scan over the blocks"),               \
         "Tmnn THnn Tmnk > Tmnk", "forward", "back")                                             \
   visit(linalg_block_tridiagonal_inverse_blocks, CpuOnly("a scan over the blocks"),             \
         "Tmnn THnn > Tmnn THnn")                                                                \
   visit(linalg_block_tridiagonal_solve, CpuOnly("a scan over the blocks"),                      \
         "THnn Tmnn THnn Tmnk > Tmnk I")                                                         \
+  visit(linalg_block_tridiagonal_solve_logdet, CpuOnly("a scan over the blocks"),               \
+        "Tmnn THnn Tmnk > Tmnk R I")                                                            \
   visit(linalg_cholesky, kBoth, "Tnn > Tnn I", "lower", "symmetrize")                           \
   visit(linalg_cholesky_banded, kBoth, "TWn > TWn I", "lower")                                  \
   visit(linalg_cholesky_banded_solve, kBoth, "TWn Tnm > Tnm", "lower")                          \

@@ -23,6 +23,42 @@ double GroupNanoseconds(const Shape& shape, double moved, double operations) {
                           steps * operations * kParts * kParts);
 }
 
+// Calls body with the number of right-hand sides, as a constant for one beside tiny blocks.
+template <class N, class Body>
+void DispatchColumns(N, int64_t cols, Body&& body) {
+  if constexpr (small::kIsConstant<N>) {
+    if (cols == 1) return body(std::integral_constant<int, 1>());
+  }
+  body(ToInt(cols));
+}
+
+// The log-determinant and the first failure of a factorisation, block by block.
+template <class V>
+class FactorState {
+ public:
+  // Takes block t of the factor, and what FactorDiagonalBlock returned.
+  template <class E, class N>
+  void Add(N n, int64_t t, V failed, const E* l) {
+    const auto fails = (failed > V{}) & (row_ == V{});
+    row_ = fails ? failed : row_;
+    block_ = fails ? Number<V>(t) : block_;
+    for (int k = 0; k < n; ++k) pivots_.Multiply(Re(l[k * n + k]));
+  }
+
+  auto failed() const { return row_ > V{}; }
+
+  void Store(int64_t d, Lane<V>* logdet, int32_t* info) const {
+    const V half = pivots_.InParts().logarithm;
+    const V value = failed() ? NaN<V>() : half + half;
+    StoreElements(&value, 1, logdet);
+    StoreBlockInfo(d, block_, row_, info);
+  }
+
+ private:
+  ScaledProduct<V> pivots_;
+  V block_{}, row_{};
+};
+
 template <class T>
 struct CholeskyProblem {
   Shape shape;
@@ -64,19 +100,14 @@ struct CholeskyProblem {
     E* const before = memory + 2 * run * block;  // B of the step before this run, then its adjoint
     E* const adjoint = before + block;
     const E* previous = nullptr;
-    ScaledProduct<V> product;
-    V failed_block{}, failed_row{};
+    FactorState<V> state;
     for (int64_t first = 0; first < steps; first += run) {
       const int64_t last = std::min(steps, first + run), last_lower = std::min(steps - 1, last);
       blocks.Load(diagonal + first_diagonal, first, last);
       others.Load(lower + first_lower, first, last_lower);
       for (int64_t t = first; t < last; ++t) {
         E* const l = blocks.At(t);
-        const V failed = small::FactorDiagonalBlock(n, previous, adjoint, l);
-        const auto fails = (failed > V{}) & (failed_row == V{});
-        failed_row = fails ? failed : failed_row;
-        failed_block = fails ? Number<V>(t) : failed_block;
-        for (int k = 0; k < n; ++k) product.Multiply(Re(l[k * n + k]));
+        state.Add(n, t, small::FactorDiagonalBlock(n, previous, adjoint, l), l);
         if (t + 1 == steps) break;
         E* const b = others.At(t);
         small::FactorLowerBlock(n, l, b, adjoint);
@@ -89,12 +120,8 @@ struct CholeskyProblem {
         previous = before;
       }
     }
-    const auto fails = failed_row > V{};
-    const V half = product.InParts().logarithm;
-    const V value = fails ? NaN<V>() : half + half;
-    StoreElements(&value, 1, logdet + i);
-    StoreBlockInfo(n, failed_block, failed_row, info + i);
-    if (!Any(fails)) return;
+    state.Store(n, logdet + i, info + i);
+    if (!Any(state.failed())) return;
     // The first blocks of a system that failed later are finite.
     for (int64_t k = i; k < i + kLanesOf<V>; ++k) {
       if (info[k] == 0) continue;
@@ -154,11 +181,7 @@ struct CholeskySolveProblem {
                                           passes * 1.5 * d * d * static_cast<double>(cols)),
                       [&]<class V>(int64_t i, V* registers) {
                         auto* const memory = reinterpret_cast<Element<T, V>*>(registers);
-                        if (cols == 1) {
-                          RunGroup(n, std::integral_constant<int, 1>(), i, memory);
-                        } else {
-                          RunGroup(n, ToInt(cols), i, memory);
-                        }
+                        DispatchColumns(n, cols, [&](auto k) { RunGroup(n, k, i, memory); });
                       });
     });
   }
@@ -240,6 +263,111 @@ void CholeskySolve(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBuffer b
   });
 }
 
+// Factors and solves in one pass. The factors stay in lanes.
+template <class T>
+struct SolveLogdetProblem {
+  Shape shape;
+  int64_t cols;
+  const T* diagonal;
+  const T* lower;
+  const T* b;
+  T* x;
+  Real<T>* logdet;
+  int32_t* info;
+
+  bool IsEmpty() const { return shape.IsEmpty(); }
+  void RunEmpty() const {
+    std::fill_n(logdet, shape.batch, Real<T>(0));
+    std::fill_n(info, shape.batch, 0);
+  }
+
+  CpuPath path() const { return CpuPath::kLane; }
+
+  void RunInLanes(ffi::ThreadPool& pool) const {
+    const double d = static_cast<double>(shape.d), k = static_cast<double>(cols);
+    const int64_t size = (2 * shape.steps + 1) * shape.block() + (shape.steps + 1) * shape.d * cols;
+    DispatchSize(shape.d, [&](auto n) {
+      ForEachGroup<T>(
+          pool, shape.batch, size * kPartsOf<T>,
+          GroupNanoseconds<T>(shape, 2 * d * d + 2 * d * k, 2 * d * d * (d + k)),
+          [&]<class V>(int64_t i, V* registers) {
+            auto* const memory = reinterpret_cast<Element<T, V>*>(registers);
+            DispatchColumns(n, cols, [&](auto k) { RunGroup(n, k, i, memory); });
+          },
+          // The second-level cache holds the factors of most groups of full width.
+          /*in_place=*/false, kWideGroupBytes + size * kPartsOf<T> * kRegisterBytes);
+    });
+  }
+
+ private:
+  template <class E, class N, class M>
+  void RunGroup(N n, M k, int64_t i, E* memory) const {
+    using V = RealElement<E>;
+    const int64_t steps = shape.steps, below = shape.below(), block = n * n, size = n * k;
+    const int64_t run = BlocksOfRun(n);
+    E* const l = memory;
+    E* const b_of_l = l + steps * block;
+    E* const adjoint = b_of_l + steps * block;
+    E* const y = adjoint + block;
+    FactorState<V> state;
+    for (int64_t first = 0; first < steps; first += run) {
+      const int64_t last = std::min(steps, first + run), last_lower = std::min(below, last);
+      const auto load = [&](const T* source, int64_t count, int64_t end, int64_t each, E* target) {
+        LoadElements(source + (i * count + first) * each, count * each, (end - first) * each,
+                     target + first * each);
+      };
+      load(diagonal, steps, last, block, l);
+      if (first < last_lower) load(lower, below, last_lower, block, b_of_l);
+      load(b, steps, last, size, y);
+      for (int64_t t = first; t < last; ++t) {
+        const E* const previous = t > 0 ? b_of_l + (t - 1) * block : nullptr;
+        E* const own = l + t * block;
+        state.Add(n, t, small::FactorDiagonalBlock(n, previous, adjoint, own), own);
+        if (t > 0) {
+          small::AddProduct<false, false>(n, k, n, previous, n, y + (t - 1) * size, k, y + t * size,
+                                          k);
+        }
+        small::SolveTriangle<false>(n, k, own, y + t * size);
+        if (t < below) small::FactorLowerBlock(n, own, b_of_l + t * block, adjoint);
+      }
+    }
+    for (int64_t t = steps - 1; t >= 0; --t) {
+      E* const own = y + t * size;
+      if (t < below) {
+        small::AddProduct<false, true>(n, k, n, b_of_l + t * block, n, own + size, k, own, k);
+      }
+      small::SolveTriangle<true>(n, k, l + t * block, own);
+      if (t % run == 0) {
+        const int64_t count = std::min(steps - t, run) * size;
+        StoreElements(own, count, steps * size, x + (i * steps + t) * size);
+      }
+    }
+    state.Store(n, logdet + i, info + i);
+    if (!Any(state.failed())) return;
+    for (int64_t system = i; system < i + kLanesOf<V>; ++system) {
+      if (info[system] != 0) FillWithNaN(steps * size, x + system * steps * size);
+    }
+  }
+};
+
+void SolveLogdet(ffi::ThreadPool pool, ffi::AnyBuffer diagonal, ffi::AnyBuffer lower,
+                 ffi::AnyBuffer b, Result x, Result logdet, Result info) {
+  const Shape shape = ReadBlockTridiagonalShape(diagonal);
+  const int64_t batch = shape.batch, steps = shape.steps, d = shape.d;
+  const int64_t cols = SplitBatch(b, 3, "b").cols;
+  DispatchDtype(diagonal.element_type(), [&]<class T>(std::type_identity<T>) {
+    RunOnPath(pool, SolveLogdetProblem<T>{
+                        .shape = shape,
+                        .cols = cols,
+                        .diagonal = Elements<T>(diagonal, batch, {steps, d, d}, "diagonal"),
+                        .lower = Elements<T>(lower, batch, {shape.below(), d, d}, "lower"),
+                        .b = Elements<T>(b, batch, {steps, d, cols}, "b"),
+                        .x = ResultElements<T>(x, batch, {steps, d, cols}, "x"),
+                        .logdet = Elements<Real<T>>(logdet, batch, {}, "logdet"),
+                        .info = Elements<int32_t>(info, batch, {}, "info")});
+  });
+}
+
 template <class T>
 struct InverseBlocksProblem {
   Shape shape;
@@ -310,5 +438,6 @@ void InverseBlocks(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBuffer b
 }  // namespace linalg
 
 LINALG_CPU_HANDLER(linalg_block_tridiagonal_cholesky, linalg::Cholesky);
-LINALG_CPU_HANDLER(linalg_block_tridiagonal_cholesky_solve, linalg::CholeskySolve);
+LINALG_CPU_HANDLER(linalg_block_tridiagonal_factor_solve, linalg::CholeskySolve);
 LINALG_CPU_HANDLER(linalg_block_tridiagonal_inverse_blocks, linalg::InverseBlocks);
+LINALG_CPU_HANDLER(linalg_block_tridiagonal_solve_logdet, linalg::SolveLogdet);

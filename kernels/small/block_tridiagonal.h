@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <type_traits>
 
 #include "kernels/small/solve.h"
 
@@ -35,11 +36,43 @@ LINALG_INLINE void BlockProduct(N depth, const E* a, int lda, const E* b, int ld
   }
 }
 
+// BlockProduct for a single system, whose neighbouring columns share a register W. Each element has
+// the bits that it has in a lane.
+template <bool kAdd, bool kAdjoint, int kRows, class W, class N>
+LINALG_INLINE void WideProduct(N depth, const Lane<W>* a, int lda, const Lane<W>* b, int ldb,
+                               Lane<W>* c, int ldc) {
+  W sum[kRows] = {};
+  for (int k = 0; k < depth; ++k) {
+    const W right = LoadUnaligned<W>(b + k * ldb);
+#pragma GCC unroll 4
+    for (int i = 0; i < kRows; ++i) {
+      const Lane<W> left = kAdjoint ? a[k * lda + i] : a[i * lda + k];
+      sum[i] = MulAdd(Broadcast<W>(left), right, sum[i]);
+    }
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < kRows; ++i) {
+    const W old = LoadUnaligned<W>(c + i * ldc);
+    StoreUnaligned(kAdd ? old + sum[i] : old - sum[i], c + i * ldc);
+  }
+}
+
 template <bool kAdd, bool kAdjoint, int kRows, class N, class E>
 LINALG_INLINE void RowsOfProduct(int cols, N depth, const E* a, int lda, const E* b, int ldb, E* c,
                                  int ldc) {
   constexpr int kCols = kBlockCols<E>;
   int j = 0;
+  if constexpr (std::is_floating_point_v<E>) {
+    constexpr int kWide = kRegisterBytes / sizeof(E);
+    const auto wide = [&]<int kLanes>(std::integral_constant<int, kLanes>) {
+      for (; j + kLanes <= cols; j += kLanes) {
+        WideProduct<kAdd, kAdjoint, kRows, Vector<E, kLanes>>(depth, a, lda, b + j, ldb, c + j,
+                                                              ldc);
+      }
+    };
+    wide(std::integral_constant<int, kWide>());
+    if constexpr (kWide > 4) wide(std::integral_constant<int, kWide / 2>());
+  }
   for (; j + kCols <= cols; j += kCols) {
     BlockProduct<kAdd, kAdjoint, kRows, kCols>(depth, a, lda, b + j, ldb, c + j, ldc);
   }
@@ -48,11 +81,13 @@ LINALG_INLINE void RowsOfProduct(int cols, N depth, const E* a, int lda, const E
   }
 }
 
-// c (rows, cols) ±= op(a) b, where op(a) is (rows, depth) and op is the adjoint or nothing. If
-// `lower`, elements of c that are right of its diagonal by a block or more are left alone.
+// Whether a size is a constant. Code for other sizes is compiled once and called: it is long.
+template <class N>
+inline constexpr bool kIsConstant = !std::is_same_v<N, int>;
+
 template <bool kAdd, bool kAdjoint, class N, class M, class E>
-LINALG_INLINE void AddProduct(N rows, M cols, N depth, const E* a, int lda, const E* b, int ldb,
-                              E* c, int ldc, bool lower = false) {
+LINALG_INLINE void AddProductInline(N rows, M cols, N depth, const E* a, int lda, const E* b,
+                                    int ldb, E* c, int ldc, bool lower) {
   constexpr int kRows = kBlockRows<E>;
   const int row = kAdjoint ? 1 : lda;
   int i = 0;
@@ -65,14 +100,42 @@ LINALG_INLINE void AddProduct(N rows, M cols, N depth, const E* a, int lda, cons
     RowsOfProduct<kAdd, kAdjoint, 1>(width, depth, a + i * row, lda, b, ldb, c + i * ldc, ldc);
   }
 }
+template <bool kAdd, bool kAdjoint, class E>
+LINALG_ONCE void AddAnyProduct(int rows, int cols, int depth, const E* a, int lda, const E* b,
+                               int ldb, E* c, int ldc, bool lower) {
+  AddProductInline<kAdd, kAdjoint>(rows, cols, depth, a, lda, b, ldb, c, ldc, lower);
+}
 
-// b (d, cols) := op(L)⁻¹ b, with the lower triangle of `l`.
-template <bool kAdjoint, class N, class M, class E>
-LINALG_INLINE void SolveTriangle(N d, M cols, const E* l, E* b) {
+// c (rows, cols) ±= op(a) b, where op(a) is (rows, depth) and op is the adjoint or nothing. If
+// `lower`, elements of c that are right of its diagonal by a block or more are left alone.
+template <bool kAdd, bool kAdjoint, class N, class M, class E>
+LINALG_INLINE void AddProduct(N rows, M cols, N depth, const E* a, int lda, const E* b, int ldb,
+                              E* c, int ldc, bool lower = false) {
+  if constexpr (kIsConstant<N> || kLanesOf<RealElement<E>> == 1) {
+    AddProductInline<kAdd, kAdjoint>(rows, cols, depth, a, lda, b, ldb, c, ldc, lower);
+  } else {
+    AddAnyProduct<kAdd, kAdjoint>(rows, cols, depth, a, lda, b, ldb, c, ldc, lower);
+  }
+}
+
+// Rows [first, end) of SolveTriangle, when those before them are done.
+template <bool kAdjoint, class M, class E>
+LINALG_INLINE void SolvePanel(int first, int end, int d, M cols, const E* l, E* b) {
+  for (int done = 0; done < end - first; ++done) {
+    const int i = kAdjoint ? end - 1 - done : first + done;
+    const int before = kAdjoint ? i + 1 : first;
+    RowsOfProduct<false, kAdjoint, 1>(cols, done,
+                                      kAdjoint ? l + before * d + i : l + i * d + before, d,
+                                      b + before * cols, cols, b + i * cols, cols);
+    DivideRow(l[i * d + i], cols, b + i * cols);
+  }
+}
+template <bool kAdjoint, class E>
+LINALG_ONCE void SolveAnyTriangle(int d, int cols, const E* l, E* b) {
   const int blocks = (d + kPanel - 1) / kPanel;
   for (int step = 0; step < blocks; ++step) {
     const int first = (kAdjoint ? blocks - 1 - step : step) * kPanel;
-    const int end = std::min<int>(d, first + kPanel);
+    const int end = std::min(d, first + kPanel);
     if (kAdjoint) {
       AddProduct<false, true>(end - first, cols, d - end, l + end * d + first, d, b + end * cols,
                               cols, b + first * cols, cols);
@@ -80,15 +143,24 @@ LINALG_INLINE void SolveTriangle(N d, M cols, const E* l, E* b) {
       AddProduct<false, false>(end - first, cols, first, l + first * d, d, b, cols,
                                b + first * cols, cols);
     }
-    for (int at = 0; at < end - first; ++at) {
-      const int i = kAdjoint ? end - 1 - at : first + at;
-      const int before = kAdjoint ? i + 1 : first;
-      RowsOfProduct<false, kAdjoint, 1>(cols, at,
-                                        kAdjoint ? l + before * d + i : l + i * d + before, d,
-                                        b + before * cols, cols, b + i * cols, cols);
-      DivideRow(l[i * d + i], cols, b + i * cols);
-    }
+    SolvePanel<kAdjoint>(first, end, d, cols, l, b);
   }
+}
+
+// b (d, cols) := op(L)⁻¹ b, with the lower triangle of `l`.
+template <bool kAdjoint, class N, class M, class E>
+LINALG_INLINE void SolveTriangle(N d, M cols, const E* l, E* b) {
+  if constexpr (kIsConstant<N>) {
+    static_assert(N() <= kPanel);
+    SolvePanel<kAdjoint>(0, d, d, cols, l, b);
+  } else {
+    SolveAnyTriangle<kAdjoint, E>(d, cols, l, b);
+  }
+}
+
+template <class E>
+LINALG_ONCE RealElement<E> AnyCholesky(E* a, int n) {
+  return Cholesky(a, n);
 }
 
 template <class N, class E>
@@ -105,7 +177,12 @@ template <class N, class E>
 LINALG_INLINE RealElement<E> FactorDiagonalBlock(N d, const E* below, const E* adjoint, E* a) {
   LowerHermitianPart(a, d, {.lower = true, .symmetrize = true});
   if (below != nullptr) AddProduct<false, false>(d, d, d, below, d, adjoint, d, a, d, true);
-  const RealElement<E> failed = Cholesky(a, d);
+  RealElement<E> failed;
+  if constexpr (kIsConstant<N>) {
+    failed = Cholesky(a, d);
+  } else {
+    failed = AnyCholesky(a, d);
+  }
   for (int i = 0; i < d; ++i) {
     for (int j = i + 1; j < d; ++j) a[i * d + j] = E{};
   }

@@ -98,6 +98,15 @@ STRUCTURED_FUNCTIONS: tuple[Function, ...] = (
         cases=(
             _case("block_tridiagonal_cholesky", _results, definite, (3, 3, 3), _oracle),)),
     _blocks(
+        "block_tridiagonal_solve_logdet", arguments=(EYES, ZEROS, VECTOR),
+        results={
+            "block_tridiagonal_solve_logdet(a, a, a)": "Arrays2",
+            "block_tridiagonal_solve_logdet_ex(a, a, a)": "Arrays3"},
+        cases=(
+            _case("block_tridiagonal_solve_logdet",
+                  linalg.structured.block_tridiagonal_solve_logdet, definite, (3, 3, 3),
+                  lambda *operands: _oracle(*operands)[:2]),)),
+    _blocks(
         "block_tridiagonal_solve", arguments=(ZEROS, EYES, ZEROS, VECTOR),
         results={
             "block_tridiagonal_solve(a, a, a, a)": "Array",

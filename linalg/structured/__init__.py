@@ -9,6 +9,8 @@ from linalg.structured._block_tridiagonal import (
     block_tridiagonal_cholesky,
     block_tridiagonal_solve,
     block_tridiagonal_solve_ex,
+    block_tridiagonal_solve_logdet,
+    block_tridiagonal_solve_logdet_ex,
 )
 from linalg.structured._kalman import (
     KalmanFilterResult,
@@ -24,6 +26,8 @@ __all__ = [
     "block_tridiagonal_cholesky",
     "block_tridiagonal_solve",
     "block_tridiagonal_solve_ex",
+    "block_tridiagonal_solve_logdet",
+    "block_tridiagonal_solve_logdet_ex",
     "kalman_filter",
     "kalman_smoother",
 ]

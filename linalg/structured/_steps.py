@@ -126,7 +126,7 @@ def solve_scan(l, below, b, *, forward, back):
 
 # L⁻¹ b (forward), L⁻ᴴ b (back) or both.
 factor_solve_p = ffi.operation(
-    "linalg_block_tridiagonal_cholesky_solve",
+    "linalg_block_tridiagonal_factor_solve",
     "t d d, s d d, t d k -> t d k",
     [2],
     attributes={"forward": True, "back": True},

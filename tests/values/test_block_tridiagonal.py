@@ -33,7 +33,8 @@ def _everything(diagonal, lower, b):
   return {
       "solve": factor.solve(b), "logdet": factor.logdet(), "inverse": factor.inverse_blocks(),
       "half": factor.solve_half(b), "back": factor.solve_half(b, adjoint=True),
-      "factors": factor.factors, "matrix": factor.matrix(), "info": factor.info}
+      "factors": factor.factors, "matrix": factor.matrix(), "info": factor.info,
+      "at once": structured.block_tridiagonal_solve_logdet(diagonal, lower, b)}
 
 
 SIZES = [(1, 1), (7, 1), (5, 2), (9, 3), (6, 4), (3, 5), (2, 17)]
@@ -59,6 +60,8 @@ def test_factor(steps, d, rng):
     x = found[name].reshape(columns.shape)
     assert np.abs(matrix @ x - columns).max() < 10 * scale * np.abs(x).max(), name
   np.testing.assert_allclose(found["logdet"], np.linalg.slogdet(a)[1], rtol=n * 10 * EPS)
+  np.testing.assert_array_equal(found["at once"][0], found["solve"])
+  np.testing.assert_array_equal(found["at once"][1], found["logdet"])
   inverse = np.linalg.inv(a).reshape(11, steps, d, steps, d)
   for t in range(steps):
     np.testing.assert_allclose(found["inverse"][0][:, t], inverse[:, t, :, t], atol=1e-13)
@@ -108,10 +111,12 @@ def test_failures(d, rng):
   block, minor = factor.failed_at()
   assert (block[4], minor[4], block[6], minor[6], minor[0]) == (2, 2, 0, 1, 0)
   others = info == 0
-  for name in ("solve", "logdet", "inverse", "half", "back", "factors"):
+  for name in ("solve", "logdet", "inverse", "half", "back", "factors", "at once"):
     for x, y in zip(jax.tree.leaves(found[name]), jax.tree.leaves(clean[name]), strict=True):
       np.testing.assert_array_equal(x[others], y[others])
       assert np.isnan(x[~others]).all()
+  at_once = structured.block_tridiagonal_solve_logdet_ex(diagonal, lower, b)
+  np.testing.assert_array_equal(at_once[2], info)
   with pytest.raises(linalg.LinAlgError, match=rf"index \(4\).* order {2 * d + 2} "):
     linalg.checked(structured.block_tridiagonal_cholesky)(diagonal, lower)
 
@@ -155,6 +160,12 @@ def test_vectors(rng):
   assert vector.shape == (4, 2)
   np.testing.assert_array_equal(vector, factor.solve(b[0, ..., :1])[..., 0])
   several = factor.solve(b)
+  at_once = structured.block_tridiagonal_solve_logdet
+  x, logdet = at_once(diagonal[0], lower[0], b)
+  np.testing.assert_array_equal(x, several)
+  assert logdet.shape == (5,)
+  np.testing.assert_array_equal(
+      jax.vmap(at_once, in_axes=(None, None, 0))(diagonal[0], lower[0], b)[0], several)
   mapped = jax.vmap(lambda factor, b: factor.solve(b), in_axes=(None, 0))(factor, b)
   np.testing.assert_array_equal(mapped, several)
   np.testing.assert_array_equal(several[0], factor.solve(b[0]))
@@ -234,6 +245,7 @@ def test_wrong_operands():
       (lambda: factor.solve(b[0]), r"b an array .*\(T, d\) = \(4, 2\).*got \(2,\)"),
       (lambda: factor.solve(b.T), r"b an array .*got \(2, 4\)"),
       (lambda: factor.solve_half(np.zeros((3, 2, 1))), r"solve_half.*got \(3, 2, 1\)"),
+      (lambda: structured.block_tridiagonal_solve_logdet(d, e, b[1:]), r"logdet.* b an array"),
       (lambda: solve(e, d, d, b), r"upper .*\(..., 3, 2, 2\), got \(4, 2, 2\)"),
       (lambda: solve(d, d, e, b), r"lower .*got \(4, 2, 2\)"),
       (lambda: solve(e, d, e, b[:3]), r"b an array .*got \(3, 2\)")):

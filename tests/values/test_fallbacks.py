@@ -78,7 +78,7 @@ def _triangle_and_roots(rng, a):
 
 # For an operation that no program of a case calls: the case to take operands from, and how.
 WITHIN = {
-    "linalg_block_tridiagonal_cholesky_solve": (
+    "linalg_block_tridiagonal_factor_solve": (
         "block_tridiagonal_cholesky", lambda rng, *operands: operands),
     "linalg_block_tridiagonal_inverse_blocks": (
         "block_tridiagonal_cholesky", lambda rng, *operands: operands[:2]),
