@@ -87,8 +87,9 @@ def _similarity(a):
   size = jnp.where(on_diagonal(size), 0, size)
 
   def step(e, _):
-    x = size * jnp.exp2(e[..., None, :] - e[..., :, None])
-    rows, cols = x.sum(-1), x.sum(-2)
+    d = jnp.exp2(e)
+    rows = jnp.sum(size * d[..., None, :], axis=-1) / d
+    cols = jnp.sum(size / d[..., :, None], axis=-2) * d
     given = (rows > 0) & (cols > 0) & (rows < jnp.inf) & (cols < jnp.inf)
     ratio = jnp.where(given, rows, 1) / jnp.where(given, cols, 1)
     return e + jnp.log2(ratio) / 4, None
