@@ -13,6 +13,7 @@ from linalg._core.algebra import (
   info_of_nan,
   norm_of_rows,
   on_diagonal,
+  one_of_first_order,
   smallest_gap,
   with_column,
   zeros_like,
@@ -162,6 +163,7 @@ def _schur_jvp(primals, tangents):
   t, z, info = schur_p(a)
   f = congruence(z, da, adjoint_a=True)
   if jnp.iscomplexobj(t):
+    triangular = t
     x = _skew(_lower_rotation(t, f))
     dt = jnp.triu(f + product(t, x) - product(x, t))
   else:
@@ -180,7 +182,10 @@ def _schur_jvp(primals, tangents):
     x = x + _skew(jnp.where(in_block, angle[..., None, :], 0))
     dt = f + product(t, x) - product(x, t)
     dt = jnp.triu(dt) + jnp.where(in_block, dt, 0)
-  return (t, z, info), (dt, product(z, x), None)
+  # Second derivatives at equal eigenvalues would lack the rotation that is not determined.
+  one = one_of_first_order(diagonal_of(triangular), norm_of_rows(t)[..., None])
+  one = one[..., None].astype(t.dtype)
+  return (t, z, info), (one * dt, one * product(z, x), None)
 
 
 def _schur_fallback(a):

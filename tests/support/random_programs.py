@@ -105,7 +105,8 @@ class Step:
   """One function of a program.
 
   Attributes:
-    takes: the kind of matrices that it takes: "general", "hermitian", "positive", "lower".
+    takes: the kind of matrices that it takes: "general", "hermitian", "positive", "lower". "any" is
+      for steps that are put after others, and "same" is what they give.
     gives: the kind that it returns, or "end" if no step can follow.
     call: (library, matrices, constant) -> matrices. The constant is a square matrix.
     reference: (arithmetic, matrix, constant) -> matrix, for one matrix.
@@ -151,6 +152,12 @@ def _lu_again(la, x, c):
 def _polar_of(b, a, c):
   del c
   u, _, vh = b.svd(a)
+  return u @ vh
+
+
+def _polar_of_svd(la, x, c):
+  del c
+  u, _, vh = la.svd(x, full_matrices=False)
   return u @ vh
 
 
@@ -312,10 +319,7 @@ STEPS = {
     "lu": Step("general", "general", _lu_again, lambda b, a, c: a),
     "qr": Step("general", "general", _positive_qr, _q_of, stock=True),
     "polar": Step("general", "general", lambda la, x, c: linalg.polar(x)[0], _polar_of),
-    "polar of svd": Step(
-        "general", "general",
-        lambda la, x, c: (lambda u, s, vh: u @ vh)(*la.svd(x, full_matrices=False)), _polar_of,
-        stock=True),
+    "polar of svd": Step("general", "general", _polar_of_svd, _polar_of, stock=True),
     "modulus of svd": Step("general", "positive", _modulus, _modulus_of, stock=True),
     "modulus": Step("general", "positive", lambda la, x, c: linalg.polar(x)[1], _modulus_of),
     "expm": Step("general", "general", lambda la, x, c: linalg.expm(x / _norm(x)),
@@ -384,8 +388,9 @@ STEPS = {
                      lambda b, a, c: b.eigh(a)[0], stock=True),
     "svdvals": Step("general", "end", lambda la, x, c: la.svdvals(x), lambda b, a, c: b.svd(a)[1],
                     stock=True),
-    "eigvals": Step("general", "end", lambda la, x, c: _scalar(jnp.sum(la.eigvals(x) ** 3, -1).real),
-                    lambda b, a, c: np.reshape(b.real(np.trace(a @ a @ a)), 1), stock=True),
+    "eigvals": Step(
+        "general", "end", lambda la, x, c: _scalar(jnp.sum(la.eigvals(x) ** 3, -1).real),
+        lambda b, a, c: np.reshape(b.real(np.trace(a @ a @ a)), 1), stock=True),
     "cho_logdet": Step("lower", "end", lambda la, x, c: _scalar(linalg.cho_logdet((x, True))),
                        lambda b, a, c: 2 * _sum_of_logarithms(b, abs(np.diagonal(a)))),
 }
