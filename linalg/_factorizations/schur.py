@@ -230,7 +230,7 @@ def schur(a: ArrayLike, output: str = "real") -> tuple[jax.Array, jax.Array]:
   A block of a real T is [[a, b], [c, a]] with b c < 0. Once the order of the eigenvalues is fixed,
   the columns of Z are determined up to signs or phases. A derivative takes the phases to be
   constant. It needs distinct eigenvalues: no rotation is taken between eigenvalues that are equal
-  up to rounding.
+  up to rounding. Second derivatives are NaN for a matrix that has such.
 
   float16 and bfloat16 are computed in float32, and the results rounded.
 

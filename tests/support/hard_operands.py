@@ -396,7 +396,7 @@ def stacked(points) -> Point:
 
 
 def perturbed(rng, operands, how):
-  """Operands or tangents with errors of one rounding, in proportion to each element or to the largest.
+  """Arrays with errors of one rounding, in proportion to each element or to the largest.
 
   Hermitian operands stay Hermitian.
   """

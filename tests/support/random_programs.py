@@ -420,7 +420,7 @@ def _norm_of(b, a):
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-  """What a seed makes. The constants are square matrices, one for each step."""
+  """The program of a seed. The constants are square matrices, one for each step."""
 
   seed: int
   mode: str
@@ -497,7 +497,7 @@ def _mesh():
 
 
 def _found(program):
-  """What the program returns: the result, and for derivatives that along the direction too."""
+  """The program's results: its value, and for derivatives that along the direction too."""
   x, dx, _ = program.data
   if program.mode == "eager":
     return [program.call(jnp.asarray(x))]

@@ -1,4 +1,4 @@
-"""Random programs of several functions agree with many digits: `tests/support/random_programs.py`."""
+"""Random programs of several functions agree with many digits: `random_programs.py`."""
 
 import dataclasses
 
