@@ -5,6 +5,8 @@ others. Functions of the catalogue are compared at matrices that are hard for a 
 `hard_operands.py`.
 """
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import mpmath
@@ -15,9 +17,11 @@ import cases
 import digits_of_derivatives
 import hard_operands
 import linalg
+import linalg.distributed as dist
 import many_digits
 import matrices
 from quick import quick_jit
+from sharded import make_mesh
 
 ALL_DTYPES = True
 ONE_DTYPE = True
@@ -201,8 +205,31 @@ def test_hard_matrices(case, dtype, rng):
   """Errors in every mode are a small multiple of what a rounding of the matrix does."""
   kinds = [kind for kind in hard_operands.KINDS if (case.name, kind) not in WITHOUT]
   found = digits_of_derivatives.errors(case, kinds, dtype, rng)
-  limit = LIMITS.get(case.name, 100)
-  wrong = {
+  assert not _beyond(found, LIMITS.get(case.name, 100))
+
+
+def _beyond(found, limit):
+  return {
       (kind, mode): error for kind, errors in found.items() for mode, error in errors.items()
       if not error <= limit}
-  assert not wrong
+
+
+# Functions of matrices whose rows two devices share, by the case whose results they have.
+DISTRIBUTED = {
+    "svd_thin": lambda a: dist.svd(a, axes="x"),
+    "svdvals": lambda a: dist.svdvals(a, axes="x"),
+    "lstsq": lambda a, b: dist.lstsq(a, b, axes="x"),
+    "pinv": lambda a: dist.pinv(a, axes="x"),
+    "polar": lambda a: dist.polar(a, axes="x"),
+}
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("name", DISTRIBUTED)
+def test_distributed(name, rng):
+  """The same errors as those of the function on one device."""
+  case = dataclasses.replace(cases.named(name), call=DISTRIBUTED[name])
+  kinds = [kind for kind in hard_operands.KINDS if (name, kind) not in WITHOUT]
+  with jax.set_mesh(make_mesh((2,), ("x",), devices=jax.devices()[:2])):
+    found = digits_of_derivatives.errors(case, kinds, np.float64, rng)
+  assert not _beyond(found, 100)
