@@ -19,18 +19,18 @@ OF_HERMITIAN = Kind("eigen", "Hermitian matrices")
 OF_GENERAL = Kind("eigen", "General matrices")
 
 EQUAL = Behaviour(
-    "finite derivatives at equal eigenvalues",
+    "finite first derivatives at equal eigenvalues",
     ("derivatives/test_degenerate.py::test_spectral_sums_at_equal_eigenvalues",
      "derivatives/test_degenerate.py::test_projectors_at_equal_eigenvalues"))
 EQUAL_OF_OTHER_FORMS = Behaviour(
-    "finite derivatives at equal eigenvalues",
+    "finite first derivatives at equal eigenvalues",
     ("derivatives/test_degenerate.py::test_generalised_eigenvalues_that_are_equal",
      "derivatives/test_degenerate.py::test_tridiagonal_matrices_with_equal_eigenvalues"))
 SCALE = Behaviour(
     "right for what does not see the scale of the vectors",
     ("derivatives/test_degenerate.py::test_general_matrices_with_equal_eigenvalues",))
 SCHUR = Behaviour(
-    "finite derivatives at equal eigenvalues",
+    "finite first derivatives at equal eigenvalues",
     ("derivatives/test_degenerate.py::test_schur_form_with_equal_eigenvalues",))
 GRADED = Behaviour(
     "right where rows are of very different scale: unitary vectors, and eigenvalues of the "
@@ -200,7 +200,7 @@ def _schur_oracle(output):
 EIGEN: tuple[Function, ...] = (
     Function(
         "eigh", OF_HERMITIAN, classes=("EighResult",),
-        differs="derivatives are finite at equal eigenvalues", behaviours=(EQUAL,),
+        differs="first derivatives are finite at equal eigenvalues", behaviours=(EQUAL,),
         sharded=sharded.LARGEST,
         results={
             "eigh(a)": "linalg.EighResult",

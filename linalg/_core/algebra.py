@@ -207,6 +207,44 @@ def reciprocal_gaps(gaps: jax.Array, norm: jax.Array, n: Any) -> jax.Array:
   return reciprocal(gaps, ~(jnp.abs(gaps) <= smallest_gap(norm, n)))
 
 
+@jax.custom_jvp
+def one_of_first_order(values: jax.Array, norm: jax.Array) -> jax.Array:
+  """1 for each matrix, (..., 1), whose derivative is NaN where two of its eigenvalues or singular
+  values are equal to rounding.
+
+  A first derivative that has it as a factor is unchanged, and its own derivatives are NaN there.
+
+  Args:
+    values: the values (..., k).
+    norm: ‖A‖, real (..., 1), to which `smallest_gap` is relative.
+  """
+  return zeros_like(norm + jnp.sum(values.real, axis=-1, keepdims=True)) + 1
+
+
+@one_of_first_order.defjvp
+def _one_of_first_order_jvp(primals, tangents):
+  values, norm = primals
+  gaps = values[..., None, :] - values[..., :, None]
+  equal = (jnp.abs(gaps) <= smallest_gap(norm[..., None], values.shape[-1])) & ~on_diagonal(gaps)
+  factor = jnp.where(equal.any((-2, -1)), jnp.nan, 0).astype(norm.dtype)[..., None]
+  change = jnp.sum(tangents[0].real, axis=-1, keepdims=True)
+  return one_of_first_order(values, norm), factor * change
+
+
+@jax.custom_jvp
+def without_second_derivative(x: jax.Array, values: jax.Array, norm: jax.Array) -> jax.Array:
+  """`x`, (..., j), whose second derivatives are NaN where two of the `values` are equal to
+  rounding; see `one_of_first_order`."""
+  del values, norm
+  return x
+
+
+@without_second_derivative.defjvp
+def _without_second_derivative_jvp(primals, tangents):
+  x, values, norm = primals
+  return x, tangents[0] * one_of_first_order(values, norm)
+
+
 def binade(x: jax.Array) -> jax.Array:
   """Returns the power of two at or below `x` >= 0, or 1 for 0, Inf and NaN.
 

@@ -7,7 +7,14 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from linalg import ffi
-from linalg._core.algebra import adjoint, diagonal_of, info_of_nan, norm_of_rows, reciprocal_gaps
+from linalg._core.algebra import (
+  adjoint,
+  diagonal_of,
+  info_of_nan,
+  norm_of_rows,
+  one_of_first_order,
+  reciprocal_gaps,
+)
 from linalg._core.checks import check_converged
 from linalg._core.operands import as_arrays, check_square, complex_dtype
 from linalg._core.public import public
@@ -36,13 +43,22 @@ def _largest(v):
   return largest & (jnp.cumsum(largest, axis=-2) == 1)
 
 
+def _one(a, w):
+  return one_of_first_order(w, norm_of_rows(a)[..., None])
+
+
+def _values_jvp(a, w, c):
+  return diagonal_of(c) * _one(a, w).astype(c.dtype)
+
+
 def _vectors_jvp(a, w, v, c):
   """dV, given C = V⁻¹ dA V.
 
   dV = V (F ∘ C) + V diag(g), Fᵢⱼ = 1 / (wⱼ - wᵢ) off the diagonal. Source: Giles, Collected matrix
   derivative results for forward and reverse mode algorithmic differentiation (2008), 3.1. The
   factors g keep LAPACK's normalization: columns of length 1 whose largest element is real. Where a
-  gap is within 8 √n eps ‖A‖ the two vectors are not determined and F is 0.
+  gap is within 8 √n eps ‖A‖ the two vectors are not determined and F is 0. Second derivatives are
+  NaN there.
   """
   gaps = w[..., None, :] - w[..., :, None]
   norm = norm_of_rows(a)[..., None, None]
@@ -51,14 +67,15 @@ def _vectors_jvp(a, w, v, c):
   at_largest = lambda x: jnp.sum(jnp.where(largest, x, 0), axis=-2, keepdims=True)
   stretch = -jnp.sum(v.conj() * moved, axis=-2, keepdims=True).real
   turn = -at_largest(moved).imag / at_largest(v).real
-  return moved + v * jax.lax.complex(stretch, turn)
+  change = moved + v * jax.lax.complex(stretch, turn)
+  return change * _one(a, w)[..., None].astype(v.dtype)
 
 
 def _eig_jvp(primals, tangents):
   (a,), (da,) = primals, tangents
   w, v, info = eig_p(a)
   c = _rotate(v, da)
-  return (w, v, info), (diagonal_of(c), _vectors_jvp(a, w, v, c), None)
+  return (w, v, info), (_values_jvp(a, w, c), _vectors_jvp(a, w, v, c), None)
 
 
 def _eig_left_jvp(primals, tangents):
@@ -67,13 +84,14 @@ def _eig_left_jvp(primals, tangents):
   w, left, right, info = eig_left_p(a)
   c = _rotate(right, da)
   dleft = _vectors_jvp(adjoint(a), w.conj(), left, _rotate(left, adjoint(da)))
-  return (w, left, right, info), (diagonal_of(c), dleft, _vectors_jvp(a, w, right, c), None)
+  dright = _vectors_jvp(a, w, right, c)
+  return (w, left, right, info), (_values_jvp(a, w, c), dleft, dright, None)
 
 
 def _eigvals_jvp(primals, tangents):
   (a,), (da,) = primals, tangents
   w, v, info = eig_p(a)
-  return (w, info), (diagonal_of(_rotate(v, da)), None)
+  return (w, info), (_values_jvp(a, w, _rotate(v, da)), None)
 
 
 def _make_fallback(left, right):
@@ -146,7 +164,8 @@ def eig(a: ArrayLike, *, left: bool = False) -> Any:
   derivative follows this normalization. It is right for distinct eigenvalues, where no two elements
   of a vector are largest. Where a gap is within rounding, the rotation within the pair is taken to
   be zero. The derivative is then right for functions of the eigenvalues that are symmetric in the
-  pair, if A has a full set of eigenvectors. The derivative at a defective matrix is infinite.
+  pair, if A has a full set of eigenvectors. Second derivatives are NaN for such a matrix. The
+  derivative at a defective matrix is infinite.
 
   Algorithm: balancing, Hessenberg form, the shifted QR iteration and back substitution. Small
   matrices are computed one per lane, others by LAPACK geev. float16 and bfloat16 are computed in

@@ -11,10 +11,9 @@ from linalg._core.algebra import (
   diagonal_of,
   hermitian_part,
   info_of_nan,
-  on_diagonal,
+  one_of_first_order,
   reciprocal_gaps,
-  smallest_gap,
-  zeros_like,
+  without_second_derivative,
 )
 from linalg._core.checks import check_converged
 from linalg._core.linear_rules import linear_pair
@@ -35,6 +34,10 @@ class EighResult(NamedTuple):
   eigenvectors: jax.Array
 
 
+def _largest(w):
+  return jnp.max(jnp.abs(w), axis=-1, keepdims=True, initial=0)
+
+
 def _real_diagonal(c):
   return diagonal_of(c).real
 
@@ -45,12 +48,14 @@ def eigenpairs_jvp(w, v, c):
   dw = diag C, and dV = V (F ∘ C), Fᵢⱼ = 1 / (wⱼ - wᵢ) off the diagonal. Source: Giles, Collected
   matrix derivative results for forward and reverse mode algorithmic differentiation (2008), 3.1. Vᴴ
   dV has a zero diagonal. F is 0 where a gap is within 8 √n eps ‖A‖: the two vectors are not
-  determined there. This is right for the projector onto their common space.
+  determined there. This is right for the projector onto their common space. Second derivatives of
+  a matrix with such a gap are NaN.
   """
   gaps = w[..., None, :] - w[..., :, None]
-  norm = jnp.max(jnp.abs(w), axis=-1, initial=0)[..., None, None]
-  f = reciprocal_gaps(gaps, norm, w.shape[-1]).astype(c.dtype)
-  return _real_diagonal(c), product(v, f * c)
+  norm = _largest(w)
+  one = one_of_first_order(w, norm)
+  f = (reciprocal_gaps(gaps, norm[..., None], w.shape[-1]) * one[..., None]).astype(c.dtype)
+  return one * _real_diagonal(c), product(v, f * c)
 
 
 def _c(v, da, **part):
@@ -115,38 +120,6 @@ eigvalsh_p = ffi.operation(
     fallback=_eigvalsh_fallback)
 
 
-@jax.custom_jvp
-def _one_of_first_order(w):
-  """1 for each matrix, whose derivative is NaN where two eigenvalues are equal to rounding."""
-  return zeros_like(jnp.sum(w, axis=-1, keepdims=True)) + 1
-
-
-@_one_of_first_order.defjvp
-def _one_of_first_order_jvp(primals, tangents):
-  (w,), (dw,) = primals, tangents
-  gaps = w[..., None, :] - w[..., :, None]
-  norm = jnp.max(jnp.abs(w), axis=-1, initial=0)[..., None, None]
-  equal = (jnp.abs(gaps) <= smallest_gap(norm, w.shape[-1])) & ~on_diagonal(gaps)
-  factor = jnp.where(equal.any((-2, -1)), jnp.nan, 0).astype(w.dtype)[..., None]
-  return _one_of_first_order(w), factor * jnp.sum(dw, axis=-1, keepdims=True)
-
-
-@jax.custom_jvp
-def _without_second_derivative(w):
-  """The eigenvalues, with NaN for second derivatives where two of a matrix are equal to rounding.
-
-  A symmetric function f of them has (fᵢᵢ - fᵢⱼ) |cᵢⱼ|² in its second derivative there. The rules
-  see the first derivatives fᵢ alone, and cannot have the term.
-  """
-  return w
-
-
-@_without_second_derivative.defjvp
-def _without_second_derivative_jvp(primals, tangents):
-  (w,), (dw,) = primals, tangents
-  return w, dw * _one_of_first_order(w)
-
-
 def _operand(name, a, uplo):
   """The operand, its dtype and the triangle that UPLO names."""
   if uplo is None or uplo == "L":
@@ -184,7 +157,7 @@ def eigh(a: ArrayLike, UPLO: str | None = None, symmetrize_input: bool = True) -
   An eigenvector is determined up to a phase, and among equal eigenvalues up to a rotation. A
   derivative has a meaning only where that choice has no effect. At equal eigenvalues the first
   derivative is right for symmetric functions of them and for projectors onto their common space. It
-  is not right for a general f(A). Second derivatives at equal eigenvalues are finite and not right:
+  is not right for a general f(A). Second derivatives are NaN for a matrix with equal eigenvalues:
   `funm_hermitian` has them.
 
   float16 and bfloat16 are decomposed in float32, and the results rounded.
@@ -258,8 +231,10 @@ def eigvalsh(
     [1. 3.]
   """
   a, dtype, lower = _operand("eigvalsh", a, UPLO)
-  w = _without_second_derivative(smooth_eigvalsh(a, lower=lower, symmetrize=symmetrize_input))
-  return w.astype(real_dtype(dtype))
+  w = smooth_eigvalsh(a, lower=lower, symmetrize=symmetrize_input)
+  # A symmetric function f of equal eigenvalues has (fᵢᵢ - fᵢⱼ) |cᵢⱼ|² in its second derivative. The
+  # rules see the first derivatives fᵢ alone, and cannot have the term.
+  return without_second_derivative(w, w, _largest(w)).astype(real_dtype(dtype))
 
 
 def smooth_eigvalsh(a: ArrayLike, *, lower: bool = True, symmetrize: bool = True) -> jax.Array:

@@ -13,6 +13,7 @@ from linalg._core.algebra import (
   info_of_nan,
   norm_of_rows,
   on_diagonal,
+  one_of_first_order,
   smallest_gap,
   stored_diagonal,
   with_column,
@@ -146,6 +147,7 @@ def _schur_jvp(primals, tangents):
   t, z, info = schur_p(a)
   f = congruence(z, da, adjoint_a=True)
   if jnp.iscomplexobj(t):
+    triangular = t
     x = _skew(_lower_rotation(t, f))
     dt = jnp.triu(f + product(t, x) - product(x, t))
   else:
@@ -164,7 +166,10 @@ def _schur_jvp(primals, tangents):
     x = x + _skew(jnp.where(in_block, angle[..., None, :], 0))
     dt = f + product(t, x) - product(x, t)
     dt = jnp.triu(dt) + jnp.where(in_block, dt, 0)
-  return (t, z, info), (dt, product(z, x), None)
+  # Second derivatives at equal eigenvalues would lack the rotation that is not determined.
+  one = one_of_first_order(diagonal_of(triangular), norm_of_rows(t)[..., None])
+  one = one[..., None].astype(t.dtype)
+  return (t, z, info), (one * dt, one * product(z, x), None)
 
 
 def _schur_fallback(a):
@@ -209,7 +214,7 @@ def schur(a: ArrayLike, output: str = "real") -> tuple[jax.Array, jax.Array]:
   A block of a real T is [[a, b], [c, a]] with b c < 0. Once the order of the eigenvalues is fixed,
   the columns of Z are determined up to signs or phases. A derivative takes the phases to be
   constant. It needs distinct eigenvalues: no rotation is taken between eigenvalues that are equal
-  up to rounding.
+  up to rounding. Second derivatives are NaN for a matrix that has such.
 
   float16 and bfloat16 are computed in float32, and the results rounded.
 

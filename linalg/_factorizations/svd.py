@@ -13,8 +13,10 @@ from linalg._core.algebra import (
   diagonal_of,
   info_of_nan,
   nan_where,
+  one_of_first_order,
   permutation_matrix,
   reciprocal_gaps,
+  without_second_derivative,
 )
 from linalg._core.checks import check_converged
 from linalg._core.linear_rules import linear_pair
@@ -35,6 +37,12 @@ class SVDResult(NamedTuple):
   Vh: jax.Array
 
 
+def one_of_values(s, with_zero):
+  """`one_of_first_order`, where 0 is one more singular value if a matrix is not square."""
+  values = jnp.pad(s, ((0, 0),) * (s.ndim - 1) + ((0, 1),)) if with_zero else s
+  return one_of_first_order(values, jnp.max(s, axis=-1, keepdims=True, initial=0))
+
+
 def _tangents(u, s, vh, da):
   """(dU, dS, dVh) for thin and square factors.
 
@@ -49,22 +57,24 @@ def _tangents(u, s, vh, da):
   opposite amounts. Where a gap is within 8 √k eps ‖A‖ the pairs are not determined and R is 0. That
   is right for the projectors onto their common spaces and for U₁ V₁ᴴ. Q is 0 only where both values
   are that small, and 1 / S where the value is. The columns that complete U and V do not rotate
-  among themselves: they change by -U₁ dU₁ᴴ U₂.
+  among themselves: they change by -U₁ dU₁ᴴ U₂. Second derivatives of a matrix with such a gap are
+  NaN, because R as 0 is not right for them.
   """
   k = s.shape[-1]
+  m, n = da.shape[-2:]
   u1, v = u[..., :k], adjoint(vh)
   v1 = v[..., :k]
   forward = product(da, v1)
   p = product(u1, forward, adjoint_a=True)
   row, col = s[..., None, :], s[..., :, None]
   norm = jnp.max(row, axis=-1, initial=0, keepdims=True)
-  inverse_of = lambda x: reciprocal_gaps(x, norm, k).astype(p.dtype)
+  one = one_of_values(s, with_zero=m != n)
+  inverse_of = lambda x: (reciprocal_gaps(x, norm, k) * one[..., None]).astype(p.dtype)
   together = (p + adjoint(p)) * inverse_of(row - col)
   apart = (p - adjoint(p)) * inverse_of(row + col)
   du = product(u1, (together + apart) / 2)
   dv = product(v1, (together - apart) / 2)
   inverse = inverse_of(row)
-  m, n = da.shape[-2:]
   if m > n:
     outside = (forward - product(u1, p)) * inverse
     du = du + outside
@@ -77,7 +87,7 @@ def _tangents(u, s, vh, da):
     if vh.shape[-2] > k:
       v2 = v[..., k:]
       dv = jnp.concatenate([dv, -product(v1, product(outside, v2, adjoint_a=True))], axis=-1)
-  return [du, diagonal_of(p).real, adjoint(dv)]
+  return [du, one * diagonal_of(p).real, adjoint(dv)]
 
 
 square_jvp_p, square_vjp_p = linear_pair(
@@ -186,6 +196,7 @@ def _svd(name, a, full_matrices, compute_uv, hermitian, subset_by_index) -> tupl
   real = real_dtype(dtype)
   if not compute_uv:
     s, info = (_hermitian_svdvals if hermitian else svdvals_p)(a)
+    s = without_second_derivative(s, s, jnp.max(s, axis=-1, keepdims=True, initial=0))
     return s[..., chosen].astype(real), info
   u, s, vh, info = (_hermitian_svd if hermitian else svd_full_p if full_matrices else svd_p)(a)
   if not full_matrices:
@@ -252,7 +263,8 @@ def svd(
   determined up to a common rotation. A derivative has a meaning only where that choice has no
   effect. The first derivative is right at equal singular values for symmetric functions of them,
   projectors onto their common spaces, and the polar factor U Vh. At a singular value of zero, U Vh
-  has no derivative. Second derivatives at equal values are finite but wrong: use `polar`.
+  has no derivative. Second derivatives are NaN for a matrix with equal singular values, or with
+  one of 0 if it is not square: use `polar`.
 
   float16 and bfloat16 are decomposed in float32, and the results rounded.
 
@@ -340,6 +352,10 @@ def svdvals(x: ArrayLike, /) -> jax.Array:
   Returns:
     The singular values, real (..., min(m, n)), in descending order; NaN where `svd` gives NaN.
 
+  The first derivative is right for symmetric functions of equal singular values. Second derivatives
+  are NaN for a matrix with singular values that are equal to rounding. `matrix_norm` has them for
+  their sum.
+
   Algorithm: small matrices are computed one per lane, by reduction to bidiagonal form and implicit
   QR, at least in float64. The smallest of float32 and complex64 use one-sided Jacobi. Larger ones
   are computed in tiles by divide and conquer, as in `svd`. The largest, and those with few rows or
@@ -351,6 +367,14 @@ def svdvals(x: ArrayLike, /) -> jax.Array:
     [3. 2.]
   """
   s, info = _svd("svdvals", x, True, False, False, None)
+  check_converged(info, "singular values")
+  return s
+
+
+def smooth_svdvals(a: jax.Array) -> jax.Array:
+  """`svdvals`, for functions of singular values that differ from all others: its second derivatives
+  are finite at equal ones, and right for the others."""
+  s, info = svdvals_p(a)
   check_converged(info, "singular values")
   return s
 

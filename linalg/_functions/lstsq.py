@@ -10,12 +10,10 @@ from linalg._core.operands import as_arrays, check_matrix, real_dtype
 from linalg._core.public import public
 from linalg._factorizations.matmul import product
 from linalg._factorizations.svd import svd
-from linalg._functions.pinv import (
-    default_rtol,
+from linalg._functions.pinv import default_rtol, per_matrix, precision_of
+from linalg._functions.pseudo_inverse import (
     outside_range_of_adjoint,
     outside_range_p,
-    per_matrix,
-    precision_of,
     pseudo_inverse_p,
 )
 

@@ -13,12 +13,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from linalg._core.algebra import binade
+from linalg._core.algebra import binade, without_second_derivative
 from linalg._core.operands import as_arrays, check_arrays, real_dtype
 from linalg._core.public import public
-from linalg._factorizations.svd import svdvals
+from linalg._factorizations.svd import smooth_svdvals
+from linalg._functions.polar import unitary_factor
 
-__all__ = ["matrix_norm", "norm", "vector_norm"]
+__all__ = ["extreme_values", "matrix_norm", "norm", "vector_norm"]
 
 
 def _root(x, function):
@@ -70,6 +71,27 @@ def _vector_norm(x, order, axis, keepdims):
   return _power_sum(x, order, axis, keepdims)
 
 
+@jax.custom_jvp
+def _nuclear(x):
+  return jnp.sum(smooth_svdvals(x), axis=-1)
+
+
+@_nuclear.defjvp
+def _nuclear_jvp(primals, tangents):
+  # d‖A‖ = Re tr(Uᴴ dA), where U is the unitary polar factor. It is smooth at equal singular values.
+  (x,), (dx,) = primals, tangents
+  return _nuclear(x), jnp.sum(unitary_factor(x).conj() * dx, axis=(-2, -1)).real
+
+
+def extreme_values(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+  """The largest and the smallest singular value. One that equals another has no second
+  derivative."""
+  s = smooth_svdvals(x)
+  ends = ((s[..., :1], s[..., :2]), (s[..., -1:], s[..., -2:]))
+  largest, smallest = (without_second_derivative(end, two, s[..., :1]) for end, two in ends)
+  return largest[..., 0], smallest[..., 0]
+
+
 def _matrix_norm(x, order, axis, keepdims):
   if order is None or order in ("f", "fro"):
     return _euclidean(x, axis, keepdims)
@@ -78,16 +100,16 @@ def _matrix_norm(x, order, axis, keepdims):
         "ord of a matrix norm must be 'fro', 'nuc', 1, -1, 2, -2, inf, -inf or None, got "
         f"{order!r}.")
   x = jnp.moveaxis(x, axis, (-2, -1))
-  if order in ("nuc", 2, -2):
-    values = svdvals(x)
-  else:
-    values = jnp.sum(jnp.abs(x), axis=-2 if abs(order) == 1 else -1)
   if order == "nuc":
-    result = jnp.sum(values, axis=-1)
-  elif order > 0:
-    result = jnp.max(values, axis=-1, initial=0)
+    result = _nuclear(x)
+  elif order in (2, -2) and 0 not in x.shape[-2:]:
+    largest, smallest = extreme_values(x)
+    result = largest if order == 2 else smallest
   else:
-    result = jnp.min(values, axis=-1)
+    values = (
+        smooth_svdvals(x) if abs(order) == 2 else
+        jnp.sum(jnp.abs(x), axis=-2 if abs(order) == 1 else -1))
+    result = jnp.max(values, axis=-1, initial=0) if order > 0 else jnp.min(values, axis=-1)
   return jnp.expand_dims(result, axis) if keepdims else result
 
 
@@ -207,7 +229,8 @@ def matrix_norm(x: ArrayLike, /, *, keepdims: bool = False, ord: Any = "fro") ->
       the largest is a rounding error.
 
   Returns:
-    The norms, real (...). The derivative is a subgradient where there is no gradient.
+    The norms, real (...). The derivative is a subgradient where there is no gradient. Second
+    derivatives of the orders 2 and -2 are NaN where that singular value equals another one.
 
   Example:
     >>> import jax.numpy as jnp, linalg

@@ -11,12 +11,10 @@ from linalg._core.algebra import (
     adjoint,
     expand,
     identity,
-    minus,
     reciprocal,
     symmetrized,
     zeros_like,
 )
-from linalg._core.implicit_functions import given_factors
 from linalg._core.operands import (
   as_arrays,
   check_matrix,
@@ -26,78 +24,12 @@ from linalg._core.operands import (
 )
 from linalg._core.public import public
 from linalg._factorizations.eigh import eigh, eigvalsh
-from linalg._factorizations.matmul import product
 from linalg._factorizations.solve import inv, inv_ex
 from linalg._factorizations.svd import svd, svdvals
-from linalg._functions.norms import matrix_norm
+from linalg._functions.norms import extreme_values, matrix_norm
+from linalg._functions.pseudo_inverse import pseudo_inverse_p
 
 __all__ = ["cond", "matrix_rank", "pinv"]
-
-
-def _pseudo_inverse(u, inverses, vh):
-  return product(vh, inverses[..., :, None].astype(u.dtype) * adjoint(u), adjoint_a=True)
-
-
-def _outside_range(u, inverses, vh, x):
-  del vh
-  u = jnp.where(inverses[..., None, :] == 0, 0, u)
-  return x - product(u, product(u, x, adjoint_a=True))
-
-
-def _outside_range_jvp(primals, tangents):
-  # For a projector Q = I - A A⁺ of constant rank, dQ = -Q dA A⁺ - (Q dA A⁺)ᴴ; Golub and Pereyra.
-  *known, x = primals
-  da, *_, dx = tangents
-  y = outside_range_p(*known, x)
-  change = None if dx is None else outside_range_p(*known, dx)
-  if da is not None:
-    p = pseudo_inverse_p(*known)
-    change = minus(change, outside_range_p(*known, product(da, product(p, x))))
-    change = minus(change, product(p, product(da, y, adjoint_a=True), adjoint_a=True))
-  return y, change
-
-
-def _outside_range_transpose(cotangents, operands):
-  a, u, inverses, vh, _ = operands
-  turned = outside_range_p(a.conj(), u.conj(), inverses, vh.conj(), cotangents[0])
-  return None, None, None, None, turned
-
-
-# (I - A A⁺) X. Computed from A and A⁺ it would have errors in proportion to A's condition.
-outside_range_p = given_factors(
-    "outside_range",
-    "m n, m k, k, k n, m j -> m j",
-    [4],
-    _outside_range,
-    shared=[0, 1, 2, 3],
-    jvp=_outside_range_jvp,
-    transpose=_outside_range_transpose)
-
-
-def outside_range_of_adjoint(a, u, inverses, vh, x):
-  """(I - A⁺ A) X."""
-  return outside_range_p(adjoint(a), adjoint(vh), inverses, adjoint(u), x)
-
-
-def _pseudo_inverse_jvp(primals, tangents):
-  # dP = -P dA P + P Pᴴ dAᴴ (I - A P) + (I - P A) dAᴴ Pᴴ P; Golub and Pereyra, The differentiation
-  # of pseudo-inverses and nonlinear least squares problems whose variables separate, SIAM J. Numer.
-  # Anal. 10 (1973). It holds where the rank is constant.
-  da = tangents[0]
-  p = pseudo_inverse_p(*primals)
-  moved = product(p, da)
-  left = outside_range_p(*primals, product(da, product(p, p, adjoint_b=True)))
-  right = outside_range_of_adjoint(*primals, product(moved, p, adjoint_a=True))
-  return p, adjoint(left) + right - product(moved, p)
-
-
-# A⁺ = V diag(inverses) Uᴴ. The inverse of a singular value that counts as 0 is 0.
-pseudo_inverse_p = given_factors(
-    "pseudo_inverse",
-    "m n, m k, k, k n -> n m",
-    [0],
-    _pseudo_inverse,
-    jvp=_pseudo_inverse_jvp)
 
 
 def per_matrix(x, s):
@@ -257,8 +189,7 @@ def cond(x: ArrayLike, p: Any = None) -> jax.Array:
 
 def _cond(a, p):
   if p is None or p in (2, -2):
-    s = svdvals(a)
-    largest, smallest = s[..., 0], s[..., -1]
+    largest, smallest = extreme_values(a)
     if p == -2:
       zero = largest == 0
       result = jnp.where(zero, jnp.inf, smallest / jnp.where(zero, 1, largest))

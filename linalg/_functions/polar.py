@@ -9,10 +9,10 @@ from linalg._core.operands import as_arrays, check_matrix
 from linalg._core.public import public
 from linalg._factorizations.matmul import product
 from linalg._factorizations.svd import svd
-from linalg._functions.pinv import pseudo_inverse_p
+from linalg._functions.pseudo_inverse import pseudo_inverse_p
 from linalg._functions.sylvester import lyapunov_p
 
-__all__ = ["polar"]
+__all__ = ["polar", "unitary_factor"]
 
 
 def _unitary_jvp(primals, tangents):
@@ -38,6 +38,16 @@ _unitary_p = given_factors(
     [0],
     lambda u, s, vh: product(u, vh),
     jvp=_unitary_jvp)
+
+
+def unitary_factor(a: jax.Array) -> jax.Array:
+  """U of A = U P, for matrices of any shape."""
+  tall = a if a.shape[-2] >= a.shape[-1] else adjoint(a)
+  if 0 in a.shape[-2:]:
+    unitary = tall
+  else:
+    unitary = _unitary_p(tall, *svd(jax.lax.stop_gradient(tall), full_matrices=False))
+  return unitary if tall is a else adjoint(unitary)
 
 
 @public("side", "method", "eps", "max_iterations", lists=True)
@@ -79,12 +89,7 @@ def polar(
     raise ValueError(f"polar: side must be 'right' or 'left', got {side!r}.")
   if method not in ("qdwh", "svd"):
     raise ValueError(f"polar: method must be 'qdwh' or 'svd', got {method!r}.")
-  tall = a if a.shape[-2] >= a.shape[-1] else adjoint(a)
-  if 0 in a.shape[-2:]:
-    unitary = tall
-  else:
-    unitary = _unitary_p(tall, *svd(jax.lax.stop_gradient(tall), full_matrices=False))
-  unitary = unitary if tall is a else adjoint(unitary)
+  unitary = unitary_factor(a)
   p = (
       product(unitary, a, adjoint_a=True) if side == "right" else
       product(a, unitary, adjoint_b=True))

@@ -11,7 +11,7 @@ from linalg._core.algebra import adjoint, reciprocal, smallest_gap, symmetrized,
 from linalg._core.operands import as_arrays
 from linalg._core.public import public
 from linalg._factorizations.matmul import product
-from linalg._functions.pinv import pseudo_inverse_p
+from linalg._functions.pseudo_inverse import pseudo_inverse_p
 from linalg._functions.sylvester import lyapunov_p
 from linalg.distributed._gram import scaled_gram
 from linalg.distributed._tall import Rows, factors, tall_or_wide

@@ -17,9 +17,9 @@ from linalg._core.operands import as_arrays, check_matrix, incompatible, real_dt
 from linalg._core.public import public
 from linalg._factorizations.matmul import product
 from linalg._factorizations.qr import QRResult, qr_p, qr_r_p, thin_tangents, times_inverse
-from linalg._factorizations.svd import SVDResult, values_tangent
+from linalg._factorizations.svd import SVDResult, one_of_values, values_tangent
 from linalg._functions.lstsq import counted, tolerance
-from linalg._functions.pinv import default_rtol
+from linalg._functions.pinv import default_rtol, threshold
 from linalg.distributed._layout import (
   Axes,
   Layout,
@@ -264,7 +264,8 @@ def _svdvals(rows: Rows, a):
 def _svdvals_jvp(rows, primals, tangents):
   (a,), (da,) = primals, tangents
   u, s, vh = _svd(rows, a)
-  return s, values_tangent(vh, rows.inner(u, da), axis=-1)
+  one = one_of_values(s, with_zero=False)
+  return s, one * values_tangent(vh, rows.inner(u, da), axis=-1)
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
@@ -335,9 +336,55 @@ def _adjoint_inverse_jvp(rows, rtol, primals, tangents):
   (a,), (da,) = primals, tangents
   y = _adjoint_inverse(rows, rtol, a)
   moved, gram = rows.inner(y, da), rows.inner(y, y)
-  left = moved - adjoint(moved) - product(moved, rows.inner(y, a))
-  return y, (
-      rows.outer(y, left) + rows.outer(da, gram) - rows.outer(a, product(moved, gram)))
+  left = adjoint(_outside_rows(rows, rtol, a, adjoint(moved))) - adjoint(moved)
+  outside = _outside_range(rows, rtol, a, da)
+  return y, rows.outer(y, left) + rows.outer(outside, gram)
+
+
+def _kept_vectors(rows, rtol, a):
+  """Q, and the singular vectors of R whose values do not count as 0; other vectors are 0."""
+  q, r = _qr(rows, a)
+  u, s, vh = _small_svd(r)
+  bound = threshold(s, 10 * default_rtol(r, r.dtype) if rtol is None else rtol)
+  kept = ~(s <= bound)[..., None, :]
+  return q, jnp.where(kept, u, 0), jnp.where(kept, adjoint(vh), 0)
+
+
+# These projectors are made of singular vectors. From A and A⁺ their errors would grow with the
+# condition of A.
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
+def _outside_range(rows: Rows, rtol, a, x):
+  """(I - A A⁺) X, by rows."""
+  q, u, _ = _kept_vectors(rows, rtol, a)
+  basis = rows.outer(q, u)
+  return x - rows.outer(basis, rows.inner(basis, x))
+
+
+@_outside_range.defjvp
+def _outside_range_jvp(rows, rtol, primals, tangents):
+  # dP = -P dA A⁺ - (P dA A⁺)ᴴ
+  (a, x), (da, dx) = primals, tangents
+  y = _adjoint_inverse(rows, rtol, a)
+  result = _outside_range(rows, rtol, a, x)
+  change = dx - rows.outer(da, rows.inner(y, x))
+  return result, _outside_range(rows, rtol, a, change) - rows.outer(y, rows.inner(da, result))
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
+def _outside_rows(rows: Rows, rtol, a, x):
+  """(I - A⁺ A) X of a small X."""
+  _, _, v = _kept_vectors(rows, rtol, a)
+  return x - product(v, product(v, x, adjoint_a=True))
+
+
+@_outside_rows.defjvp
+def _outside_rows_jvp(rows, rtol, primals, tangents):
+  # dP = -A⁺ dA P - (A⁺ dA P)ᴴ
+  (a, x), (da, dx) = primals, tangents
+  moved = rows.inner(_adjoint_inverse(rows, rtol, a), da)
+  result = _outside_rows(rows, rtol, a, x)
+  change = dx - product(moved, x, adjoint_a=True)
+  return result, _outside_rows(rows, rtol, a, change) - product(moved, result)
 
 
 _compiled = functools.partial(jax.jit, static_argnums=0)

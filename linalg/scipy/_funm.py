@@ -423,7 +423,8 @@ def funm(A: ArrayLike, func: Callable[[jax.Array], jax.Array], disp: bool = True
   The estimate samples the rounding of f, of A and of the contour nodes. It is large beside
   singularities of f, and for long Jordan chains with large couplings. It is 1 where no digit is
   certain: the error may then have any size, also above 1. It is Inf where f(A) is not finite. The
-  rounding of A is left out for a triangle, also a permuted one, whose Schur form is exact.
+  rounding of A is left out for a triangle, also a permuted one, whose Schur form is exact. f(A)
+  loses digits where rows and columns of A are of very different scale, and the estimate says so.
 
   Derivatives have no estimate, and lose more digits than f(A): about twice as many beside a
   singularity of f. Do not trust them where the estimate is 1. They may be NaN where f(A) is finite,

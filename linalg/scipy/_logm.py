@@ -72,6 +72,34 @@ def _times(t, e):
   return t * power_of_two(e[..., None, :] - e[..., :, None], t.dtype).astype(t.dtype)
 
 
+# A sweep moves all exponents by half of the way.
+_BALANCING_SWEEPS = 12
+
+
+def _similarity(a):
+  """Exponents e for which D⁻¹ A D, D = diag(2ᵉ), has rows and columns of nearly equal sums.
+
+  The error of the Schur form is relative to the largest element. They are 0 where they would
+  differ by less than 5, so that other matrices keep their bits.
+  """
+  size = jnp.abs(jax.lax.stop_gradient(a))
+  size = size / binade(jnp.max(size, axis=(-2, -1), keepdims=True, initial=0))
+  size = jnp.where(on_diagonal(size), 0, size)
+
+  def step(e, _):
+    d = jnp.exp2(e)
+    rows = jnp.sum(size * d[..., None, :], axis=-1) / d
+    cols = jnp.sum(size / d[..., :, None], axis=-2) * d
+    given = (rows > 0) & (cols > 0) & (rows < jnp.inf) & (cols < jnp.inf)
+    ratio = jnp.where(given, rows, 1) / jnp.where(given, cols, 1)
+    return e + jnp.log2(ratio) / 4, None
+
+  e, _ = jax.lax.scan(step, zeros_like(size[..., 0]), length=_BALANCING_SWEEPS)
+  spread = jnp.max(e, axis=-1, initial=-jnp.inf) - jnp.min(e, axis=-1, initial=jnp.inf)
+  far = (spread >= 5) & (spread < jnp.finfo(size.dtype).maxexp / 2)
+  return jnp.where(far[..., None], jnp.round(e), 0).astype(jnp.int32)
+
+
 def _log_of_triangle(t):
   """Returns log T of upper triangular matrices, or NaN where there is none."""
   e = _balancing(t)
@@ -164,8 +192,10 @@ _power_p = _through_triangle("fractional_matrix_power", _power_of_triangle, {"ex
 def _apply(operation, name, a, **values):
   (a,), dtype = as_arrays(name, a)
   check_square(name, a)
+  e = _similarity(a)
+  a = _times(a, e)
   t, z = triangular_schur(a)
-  x = operation(a.astype(z.dtype), t, z, **values)
+  x = _times(operation(a.astype(z.dtype), t, z, **values), -e)
   check(
       jnp.isnan(x).any((-2, -1)).astype(jnp.int32),
       "has no logarithm: it is singular, or holds NaN or Inf, or is far from normal.")
@@ -187,7 +217,7 @@ def logm(A: ArrayLike) -> jax.Array:
 
   float16 and bfloat16 are computed in float32.
 
-  Algorithm: the Schur form, balanced by powers of two, square roots and a Padé approximant; Higham,
+  Algorithm: the Schur form of the balanced matrix, square roots and a Padé approximant; Higham,
   Functions of matrices (2008), chapter 11. Derivatives: of first and second order, by the algorithm
   for block matrices (Higham and Relton, SIAM J. Matrix Anal. Appl. 35, 2014). They are right at any
   spectrum off the negative axis. Third derivatives raise NotImplementedError.

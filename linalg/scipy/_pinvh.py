@@ -10,7 +10,8 @@ from linalg._core.algebra import adjoint, hermitian_part, reciprocal
 from linalg._core.operands import as_arrays, check_square
 from linalg._core.public import public
 from linalg._factorizations.eigh import eigh
-from linalg._functions.pinv import default_rtol, per_matrix, pseudo_inverse_p, threshold
+from linalg._functions.pinv import default_rtol, per_matrix, threshold
+from linalg._functions.pseudo_inverse import pseudo_inverse_p
 
 __all__ = ["pinvh"]
 

@@ -15,7 +15,8 @@ from linalg._core.operands import as_arrays, check_arrays, check_matrix
 from linalg._core.public import public
 from linalg._factorizations.matmul import product
 from linalg._factorizations.svd import svd, svdvals
-from linalg._functions.pinv import default_rtol, pseudo_inverse_p, threshold
+from linalg._functions.pinv import default_rtol, threshold
+from linalg._functions.pseudo_inverse import pseudo_inverse_p
 
 __all__ = ["null_space", "orth"]
 

@@ -190,8 +190,7 @@ def test_spectral_sums_at_equal_eigenvalues(dtype, rng):
     scale = 1e-12 * np.abs(derivative).max()
     np.testing.assert_allclose(slope, expected, rtol=0, atol=100 * scale)
     np.testing.assert_allclose(gradient, derivative.conj(), rtol=0, atol=10 * scale)
-    # The curvature of eigvalsh is NaN. That of eigh is finite, but not right.
-    np.testing.assert_array_equal(np.isfinite(curvature), function is not linalg.eigvalsh)
+    assert np.isnan(curvature).all()
 
 
 def test_second_derivatives_of_eigenvalues(rng):
@@ -210,6 +209,40 @@ def test_second_derivatives_of_eigenvalues(rng):
 
   for found in quick_jit(jax.vmap(curvatures))(a):
     np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_second_derivatives_of_factors():
+  """At equal values those through vectors are NaN, and first ones are not; others are right."""
+  a = np.stack([np.diag([2.0, 2, 5]), np.diag([1.0, 2, 3])])
+  e = np.broadcast_to(np.array([[1.0, 2, 3], [2, -1, 1], [3, 1, 2]]), a.shape)
+  functions = {
+      "eigh": lambda a: jnp.sum(linalg.eigh(a)[0] ** 3, axis=-1),
+      "projector": lambda a: linalg.eigh(a)[1][..., 0, 2] * linalg.eigh(a)[1][..., 1, 2],
+      "svd": lambda a: jnp.sum(linalg.svd(a)[1] ** 3, axis=-1),
+      "svdvals": lambda a: jnp.sum(linalg.svdvals(a) ** 3, axis=-1),
+      "least": lambda a: linalg.matrix_norm(a, ord=-2),
+      "cond": linalg.cond,
+  }
+  # The nuclear norm is smooth here, and so is a value that differs from all others.
+  right = {
+      "nuclear": lambda a: linalg.matrix_norm(a, ord="nuc"),
+      "largest": lambda a: linalg.matrix_norm(a, ord=2),
+  }
+
+  @quick_jit
+  def derivatives(a):
+    first = lambda f: lambda a: jax.jvp(f, (a,), (e,))[1]
+    both = lambda f: (first(f)(a), first(first(f))(a))
+    return {name: both(f) for name, f in (functions | right).items()}
+
+  found = derivatives(a)
+  for name in functions:
+    slope, curvature = found[name]
+    assert np.isfinite(slope).all(), name
+    np.testing.assert_array_equal(np.isnan(curvature), [True, False], name)
+  np.testing.assert_allclose(found["nuclear"][1], 0, atol=1e-13)
+  # λ″ = 2 Σ cᵢ² / (λ - λᵢ)
+  np.testing.assert_allclose(found["largest"][1], [2 * 10 / 3, 2 * (9 / 2 + 1)], rtol=1e-13)
 
 
 @cases.each_double

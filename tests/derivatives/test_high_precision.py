@@ -1,8 +1,11 @@
-"""First and second derivatives agree with a hundred digits to the last places.
+"""First and second derivatives agree with many digits to the last places.
 
 Central differences in double precision show eight digits. A rule with cancellation may lose the
-others.
+others. Functions of the catalogue are compared at matrices that are hard for a rule:
+`hard_operands.py`.
 """
+
+import dataclasses
 
 import jax
 import jax.numpy as jnp
@@ -10,10 +13,16 @@ import mpmath
 import numpy as np
 import pytest
 
+import cases
+import digits_of_derivatives
+import hard_operands
 import linalg
+import linalg.distributed as dist
 import linalg.structured
+import many_digits
 import matrices
 from quick import quick_jit
+from sharded import make_mesh
 
 ALL_DTYPES = True
 ONE_DTYPE = True
@@ -181,3 +190,67 @@ def _exact_array(x):
     return np.array(x)
   rows = np.array(x.tolist(), object)
   return rows[:, 0] if x.cols == 1 else rows
+
+
+# The results at these kinds have no derivative, or no value by what the docstring says.
+WITHOUT = {
+    **{(name, "nearly_defective"): "eigenvalues or singular values are equal" for name in (
+        "eigh", "eigvalsh", "eigh_tridiagonal", "eigvalsh_tridiagonal", "svd_thin", "svdvals",
+        "lstsq")},
+    ("solve_sylvester", "small"): "sums of eigenvalues are below `tol`",
+}
+# An error of some roundings for the function itself, and its second derivative multiplies it.
+LIMITS = {"funm": 3000, "solve_continuous_are": 3000, "solve_discrete_are": 3000}
+DIFFERENTIABLE = [
+    case for case in cases.TABLE if case.differentiable and case.name in many_digits.ORACLES]
+# One of each kind of rule runs by default: most of the time goes to compilation.
+QUICK = ("inv", "cholesky", "det", "eigh", "lstsq", "pinv", "polar", "solve_banded", "congruence")
+
+
+def test_every_composed_function_has_an_oracle():
+  composed = {case.name for case in cases.COMPOSED + cases.SCIPY if case.differentiable}
+  assert composed <= set(many_digits.ORACLES)
+
+
+def _at_hard_matrices():
+  for case in DIFFERENTIABLE:
+    for dtype in (np.float64, np.complex128, np.float32):
+      quick = case.name in QUICK and dtype is np.float64
+      yield pytest.param(
+          case, dtype, id=f"{case.name}-{np.dtype(dtype).name}",
+          marks=() if quick else pytest.mark.extended)
+
+
+@pytest.mark.parametrize("case, dtype", list(_at_hard_matrices()))
+def test_hard_matrices(case, dtype, rng):
+  """Errors in every mode are a small multiple of what a rounding of the matrix does."""
+  kinds = [kind for kind in hard_operands.KINDS if (case.name, kind) not in WITHOUT]
+  found = digits_of_derivatives.errors(case, kinds, dtype, rng)
+  assert not _beyond(found, LIMITS.get(case.name, 100))
+
+
+def _beyond(found, limit):
+  return {
+      (kind, mode): error for kind, errors in found.items() for mode, error in errors.items()
+      if not error <= limit}
+
+
+# Functions of matrices whose rows two devices share, by the case whose results they have.
+DISTRIBUTED = {
+    "svd_thin": lambda a: dist.svd(a, axes="x"),
+    "svdvals": lambda a: dist.svdvals(a, axes="x"),
+    "lstsq": lambda a, b: dist.lstsq(a, b, axes="x"),
+    "pinv": lambda a: dist.pinv(a, axes="x"),
+    "polar": lambda a: dist.polar(a, axes="x"),
+}
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("name", DISTRIBUTED)
+def test_distributed(name, rng):
+  """The errors are those of the function on one device."""
+  case = dataclasses.replace(cases.named(name), call=DISTRIBUTED[name])
+  kinds = [kind for kind in hard_operands.KINDS if (name, kind) not in WITHOUT]
+  with jax.set_mesh(make_mesh((2,), ("x",), devices=jax.devices()[:2])):
+    found = digits_of_derivatives.errors(case, kinds, np.float64, rng)
+  assert not _beyond(found, 100)

@@ -75,22 +75,18 @@ def _size(x):
   return max((abs(y) for y in np.ravel(x)), default=mpmath.mpf(0))
 
 
-def _ratio(found, expected, near, floors, elementwise):
-  """The largest error over what roundings do to the result."""
-  worst = 0.0
+def _ratio(found, expected, near, floors, together):
+  """The largest error over what roundings do to the results, or to all of them together."""
+  if not all(np.isfinite(x).all() for x in found):
+    return np.inf
+  errors, units = [], []
   for i, (y, floor) in enumerate(zip(expected, floors, strict=True)):
-    if not np.all(np.isfinite(np.asarray(found[i]))):
-      return np.inf
     x = np.asarray(many_digits.exact(np.asarray(found[i])), object).reshape(np.shape(y))
-    error = np.asarray(abs(x - y), object)
-    change = functools.reduce(np.maximum, [abs(other[i] - y) for other in near])
-    if not elementwise:
-      error, change = (np.asarray(_size(z), object) for z in (error, change))
-    unit = np.broadcast_to(change + floor, error.shape)
-    for e, u in zip(np.ravel(error), np.ravel(unit), strict=True):
-      if e:
-        worst = max(worst, float(e / u) if u else np.inf)
-  return worst
+    errors.append(_size(x - y))
+    units.append(max(_size(other[i] - y) for other in near) + floor)
+  if together:
+    units = [max(units)] * len(units)
+  return max(float(e / u) if e else 0.0 for e, u in zip(errors, units, strict=True))
 
 
 def _floors(here, speed, eps):
@@ -116,7 +112,11 @@ BY_ELEMENTS = {
     "solveh_banded", "cholesky_banded", "cho_solve_banded"}
 
 
-def errors(case, kinds, dtype, rng, elementwise=False):
+# Functions whose results are projectors onto vectors. An error of one vector is an error of all.
+TOGETHER = {"eigh", "eigh_tridiagonal", "eigh_generalized", "svd", "svd_thin"}
+
+
+def errors(case, kinds, dtype, rng):
   """{kind: {mode: error}} of a case's derivatives. NaN and Inf in a result count as infinite."""
   dtype = np.dtype(dtype).type
   points = [hard_operands.make(case.name, kind, rng, dtype) for kind in kinds]
@@ -126,29 +126,28 @@ def errors(case, kinds, dtype, rng, elementwise=False):
       matrices.general(rng, x.shape, 1, 1, np.dtype(x.dtype))[..., 0, 0]
       for x in _inexact(jax.eval_shape(function, *stack.operands)))
   found = jax.device_get(_all_modes(function, stack.operands, stack.tangents, cotangents))
-  oracle = many_digits.ORACLES[case.name]
   return {
-      kind: errors_at(
-          oracle, points[k], {mode: [x[k] for x in xs] for mode, xs in found.items()},
+      kind: _errors_at(
+          case, points[k], {mode: [x[k] for x in xs] for mode, xs in found.items()},
           [c[k] for c in cotangents], rng,
-          kind in hard_operands.GRADED and case.name in BY_ELEMENTS, elementwise)
+          "elements" if kind in hard_operands.GRADED and case.name in BY_ELEMENTS else "largest")
       for k, kind in enumerate(kinds)}
 
 
-def errors_at(oracle, point, found, cotangents, rng, graded=False, elementwise=False):
-  """{mode: error} at one point, from what was found there."""
+def _errors_at(case, point, found, cotangents, rng, how):
   inexact = [(x, dx) for x, dx in zip(*point, strict=True) if dx is not None]
   eps = float(np.finfo(inexact[0][0].dtype).eps)
   speed = max(float(_size(dx) / max(_size(x), 1e-30)) for x, dx in inexact)
+  exact = lambda xs: [
+      many_digits.exact(x) if x is not None and x.dtype.kind in "fc" else x for x in xs]
   with mpmath.workdps(many_digits.DIGITS):
-    tangents = [dx if dx is None else many_digits.exact(dx) for dx in point.tangents]
-    exactly = lambda operands: _exactly(
-        oracle, [many_digits.exact(x) if x.dtype.kind in "fc" else x for x in operands],
-        tangents, cotangents)
-    here = exactly(point.operands)
-    how = "elements" if graded else "largest"
-    near = [exactly(hard_operands.perturbed(rng, point.operands, how)) for _ in range(SAMPLES)]
+    exactly = lambda *xs: _exactly(
+        many_digits.ORACLES[case.name], *(exact(x) for x in xs), cotangents)
+    here = exactly(*point)
+    near = [exactly(*(hard_operands.perturbed(rng, x, how) for x in point))
+            for _ in range(SAMPLES)]
     floors = _floors(here, speed, eps)
     return {
-        mode: _ratio(found[mode], here[mode], [x[mode] for x in near], floors[mode], elementwise)
+        mode: _ratio(found[mode], here[mode], [x[mode] for x in near], floors[mode],
+                     case.name in TOGETHER)
         for mode in found}

@@ -245,7 +245,9 @@ def _in_the_circle(rng, kind, dtype):
 
 
 def _regulator(rng, kind, dtype):
+  """The norm of A is 1, because the weights are not scaled with it."""
   a, e = general(rng, kind, dtype)
+  a, e = (x / np.linalg.norm(a, 2) for x in (a, e))
   (q, dq), (r, dr) = (positive(rng, "random", dtype) for _ in range(2))
   columns = lambda: _columns(rng, a.dtype, N)
   return (a, columns(), q, r[:2, :2]), (e, columns(), dq, dr[:2, :2])
@@ -362,8 +364,9 @@ _MAKERS = {
 }
 
 
-# Functions that decide a rank.
-_RANK = {"pinv", "pinv_hermitian", "pinvh", "lstsq", "null_space", "orth"}
+# Functions that compare singular values, or sums of eigenvalues, with rounding errors.
+_RANK = {
+    "pinv", "pinv_hermitian", "pinvh", "lstsq", "null_space", "orth", "solve_continuous_lyapunov"}
 # Functions that overflow at large matrices.
 _TAMED = {"expm", "expm_frechet", "funm_hermitian"}
 
@@ -393,13 +396,13 @@ def stacked(points) -> Point:
 
 
 def perturbed(rng, operands, how):
-  """Operands with errors of one rounding, in proportion to each element or to the largest.
+  """Arrays with errors of one rounding, in proportion to each element or to the largest.
 
   Hermitian operands stay Hermitian.
   """
 
   def moved(x):
-    if x.dtype.kind not in "fc":
+    if x is None or x.dtype.kind not in "fc":
       return x
     noise = np.sign(rng.standard_normal(x.shape)) * float(np.finfo(x.dtype).eps)
     change = noise * (np.abs(x) if how == "elements" else np.abs(x).max())

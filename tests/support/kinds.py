@@ -624,6 +624,7 @@ TOLD: dict[tuple[str, str], Told] = {
     ("solve_sylvester", "small"): Told("less than `tol` in magnitude", True),
     ("solve_continuous_are", "graded"): Told("of very different scale", False),
     ("solve_discrete_are", "graded"): Told("of very different scale", False),
+    ("funm", "graded"): Told("of very different scale", False),
     ("cond", "graded"): Told("only says that the matrix is singular to rounding", False),
     ("cond", "graded rows"): Told("only says that the matrix is singular to rounding", False),
     ("matrix_norm_-2", "graded"): Told("a rounding error", False),

@@ -105,7 +105,8 @@ class Step:
   """One function of a program.
 
   Attributes:
-    takes: the kind of matrices that it takes: "general", "hermitian", "positive", "lower".
+    takes: the kind of matrices that it takes: "general", "hermitian", "positive", "lower". "any" is
+      for steps that are put after others, and "same" is what they give.
     gives: the kind that it returns, or "end" if no step can follow.
     call: (library, matrices, constant) -> matrices. The constant is a square matrix.
     reference: (arithmetic, matrix, constant) -> matrix, for one matrix.
@@ -154,16 +155,16 @@ def _polar_of(b, a, c):
   return u @ vh
 
 
+def _polar_of_svd(la, x, c):
+  del c
+  u, _, vh = la.svd(x, full_matrices=False)
+  return u @ vh
+
+
 def _modulus_of(b, a, c):
   del c
   _, s, vh = b.svd(a)
   return (_adjoint(vh) * s) @ vh
-
-
-def _polar_by_svd(la, x, c):
-  del c
-  u, _, vh = la.svd(x, full_matrices=False)
-  return u @ vh
 
 
 def _modulus(la, x, c):
@@ -318,7 +319,7 @@ STEPS = {
     "lu": Step("general", "general", _lu_again, lambda b, a, c: a),
     "qr": Step("general", "general", _positive_qr, _q_of, stock=True),
     "polar": Step("general", "general", lambda la, x, c: linalg.polar(x)[0], _polar_of),
-    "polar of svd": Step("general", "general", _polar_by_svd, _polar_of, stock=True),
+    "polar of svd": Step("general", "general", _polar_of_svd, _polar_of, stock=True),
     "modulus of svd": Step("general", "positive", _modulus, _modulus_of, stock=True),
     "modulus": Step("general", "positive", lambda la, x, c: linalg.polar(x)[1], _modulus_of),
     "expm": Step("general", "general", lambda la, x, c: linalg.expm(x / _norm(x)),
