@@ -32,6 +32,10 @@ consteval Backends CpuOnly([[maybe_unused]] std::string_view on_gpu) { return kC
   visit(linalg_banded_solve, kBoth, "TWn Tmn Tnm > Tnm I")                                      \
   visit(linalg_block_tridiagonal_cholesky, CpuOnly("a scan over the blocks"),                   \
         "Tmnn THnn > Tmnn THnn R I")                                                            \
+  visit(linalg_block_tridiagonal_chunks, CpuOnly("scans over the blocks of a chunk"),           \
+        "Tmnn THnn > Tmnn THnn Tmnn R I")                                                       \
+  visit(linalg_block_tridiagonal_chunks_solve, CpuOnly("scans over the blocks of a chunk"),     \
+        "Tmnn THnn Tmnn Tmnk > Tmnk", "forward", "back")                                        \
   visit(linalg_block_tridiagonal_factor_solve, CpuOnly("a scan over the blocks"),               \
         "Tmnn THnn Tmnk > Tmnk", "forward", "back")                                             \
   visit(linalg_block_tridiagonal_inverse_blocks, CpuOnly("a scan over the blocks"),             \

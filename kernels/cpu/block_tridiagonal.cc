@@ -5,9 +5,7 @@
 // blocks whatever the number of steps.
 #include "kernels/cpu/block_tridiagonal.h"
 
-#include "kernels/arithmetic/scaled_product.h"
 #include "kernels/cpu/handler.h"
-#include "kernels/small/block_tridiagonal.h"
 
 namespace linalg {
 namespace {
@@ -22,47 +20,6 @@ double GroupNanoseconds(const Shape& shape, double moved, double operations) {
   return SmallNanoseconds(kLanes<T>, static_cast<int64_t>(steps * moved) * kParts,
                           steps * operations * kParts * kParts);
 }
-
-// Calls body(n, k) for blocks of order d and `cols` right-hand sides. The sizes of tiny blocks are
-// constants beside a single one. The bits do not depend on that.
-template <class Body>
-void DispatchSizes(int64_t d, int64_t cols, Body&& body) {
-  if (cols != 1) return body(ToInt(d), ToInt(cols));
-  DispatchSize(d, [&](auto n) {
-    if constexpr (small::kIsConstant<decltype(n)>) {
-      body(n, std::integral_constant<int, 1>());
-    } else {
-      body(n, 1);
-    }
-  });
-}
-
-// The log-determinant and the first failure of a factorisation, block by block.
-template <class V>
-class FactorState {
- public:
-  // Takes block t of the factor, and what FactorDiagonalBlock returned.
-  template <class E, class N>
-  void Add(N n, int64_t t, V failed, const E* l) {
-    const auto fails = (failed > V{}) & (row_ == V{});
-    row_ = fails ? failed : row_;
-    block_ = fails ? Number<V>(t) : block_;
-    for (int k = 0; k < n; ++k) pivots_.Multiply(Re(l[k * n + k]));
-  }
-
-  auto failed() const { return row_ > V{}; }
-
-  void Store(int64_t d, Lane<V>* logdet, int32_t* info) const {
-    const V half = pivots_.InParts().logarithm;
-    const V value = failed() ? NaN<V>() : half + half;
-    StoreElements(&value, 1, logdet);
-    StoreBlockInfo(d, block_, row_, info);
-  }
-
- private:
-  ScaledProduct<V> pivots_;
-  V block_{}, row_{};
-};
 
 template <class T>
 struct CholeskyProblem {

@@ -118,6 +118,8 @@ struct BlockTridiagonalSolveProblem {
 
 void BlockTridiagonalSolve(ffi::ThreadPool pool, ffi::AnyBuffer lower, ffi::AnyBuffer diagonal,
                            ffi::AnyBuffer upper, ffi::AnyBuffer b, Result x, Result info) {
+  const BatchShape beside = SplitBatch(lower, 3, "lower");
+  if (beside.rows != beside.cols) throw BadArgument("lower", "hold square blocks");
   const BlockTridiagonalShape shape = ReadBlockTridiagonalShape(diagonal);
   const int64_t batch = shape.batch, steps = shape.steps, d = shape.d;
   const int64_t cols = SplitBatch(b, 3, "b").cols;

@@ -74,22 +74,22 @@ class _Operations(NamedTuple):
   logdet: ffi.Operation
 
 
-def _make_operations(kind, signature, handlers, scans) -> _Operations:
+def _make_operations(kind, signature, handlers, scans, inverse) -> _Operations:
   """The operations on factors of one kind.
 
   Args:
     kind: for their names.
     signature: the shapes of the factors.
-    handlers: (factor, solve, inverse) of blocks, of which the first returns the factors, log det A
-      and info. The others take the factors, and `steps` or b.
+    handlers: (factor, solve). The first takes A's blocks and returns the factors, log det A and
+      info. The second takes the factors and b.
     scans: the same as differentiable functions.
+    inverse: the blocks of A⁻¹, from A's blocks and the factors.
   """
-  factor, solve, inverse = handlers
+  factor, solve = handlers
   of_a = "t d d, s d d, " + signature
   count = of_a.count(",") + 1
 
   def operation(name, rest, dtypes, value, jvp, **options):
-    # A's blocks are not used for the value, but for their number.
     return ffi.operation(
         f"block_tridiagonal_{name}{kind}", of_a + rest, dtypes, platforms=(), jvp=jvp,
         fallback=lambda *operands, **attributes: list(value(*operands, **attributes)), **options)
@@ -113,11 +113,10 @@ def _make_operations(kind, signature, handlers, scans) -> _Operations:
       lambda d, e, *operands: [solve(*operands, forward=True, back=True)],
       solve_jvp, transpose=solve_transpose, shared=range(count))
 
-  def of_blocks(primals, tangents, function):
-    """The tangents of a function of the factors along those of A's blocks."""
-    d, e = primals[:2]
-    moved = tuple(without_none((d, e), tangents[:2]))
-    return jax.jvp(lambda *a: function(*scans[0](*a)[0]), (d, e), moved)[1]
+  def along(function, primals, tangents):
+    """The tangents of a function of A's blocks."""
+    blocks = tuple(primals[:2])
+    return jax.jvp(function, blocks, tuple(without_none(blocks, tangents[:2])))[1]
 
   def half_jvp(primals, tangents, *, back):
     *known, b = primals
@@ -125,8 +124,8 @@ def _make_operations(kind, signature, handlers, scans) -> _Operations:
     x = half_p(*primals, back=back)
     moved = None if db is None else half_p(*known, db, back=back)
     if dd is not None or de is not None:
-      change = of_blocks(
-          primals, tangents, lambda *factors: scans[1](*factors, b, forward=not back, back=back))
+      again = lambda *blocks: scans[1](*scans[0](*blocks)[0], b, forward=not back, back=back)
+      change = along(again, primals, tangents)
       moved = plus(moved, change)
     return x, moved
 
@@ -141,13 +140,11 @@ def _make_operations(kind, signature, handlers, scans) -> _Operations:
       half_jvp, transpose=half_transpose, shared=range(count), attributes={"back": False})
 
   def inverse_jvp(primals, tangents):
-    steps = primals[0].shape[-3]
-    moved = of_blocks(primals, tangents, lambda *factors: tuple(scans[2](*factors, steps=steps)))
-    return inverse_p(*primals), moved
+    return inverse_p(*primals), along(_inverse_by_scans, primals, tangents)
 
   inverse_p: ffi.Operation = operation(
       "inverse", " -> t d d, s d d", [0, 1],
-      lambda d, e, *factors: inverse(*factors, steps=d.shape[-3]), inverse_jvp)
+      inverse, inverse_jvp)
 
   def logdet_jvp(primals, tangents):
     # d log det A = tr(A⁻¹ dA). Blocks of dA outside the band are zero.
@@ -171,25 +168,31 @@ def _by_steps(recursions):
     l, below, logdet, info = recursions.factor(diagonal, lower)
     return (l, below), logdet, info
 
-  return factor, recursions.solve, lambda l, below, steps: recursions.inverse(l, below)
+  return factor, recursions.solve
 
 
-def _by_chunks(recursions):
-  return (
-      functools.partial(partition.factor, recursions),
-      functools.partial(partition.solve, recursions),
-      functools.partial(partition.inverse, recursions))
+def _inverse_by_scans(diagonal, lower):
+  l, below, *_ = partition.SCANS.factor(diagonal, lower)
+  return tuple(partition.SCANS.inverse(l, below))
+
+
+def _inverse_of_long(diagonal, lower, *factors):
+  """By a factor of the steps in turn: that of chunks takes more passes over memory."""
+  del factors
+  l, below, *_ = partition.HANDLERS.factor(diagonal, lower)
+  return partition.HANDLERS.inverse(l, below)
 
 
 _SHORT = _make_operations(
-    "", "t d d, s d d", _by_steps(partition.HANDLERS), _by_steps(partition.SCANS))
+    "", "t d d, s d d", _by_steps(partition.HANDLERS), _by_steps(partition.SCANS),
+    lambda diagonal, lower, *factors: partition.HANDLERS.inverse(*factors))
 _LONG = _make_operations(
-    "_in_chunks", "p c d d, p e d d, p c d d, p d d, p d d, q d d",
-    _by_chunks(partition.HANDLERS), _by_chunks(partition.SCANS))
+    "_in_chunks", "t d d, s d d, t d d", partition.OF_CHUNKS, partition.OF_CHUNKS_BY_SCANS,
+    _inverse_of_long)
 
 
 def _operations(steps: int) -> _Operations:
-  return _LONG if partition.chunks(steps) > 1 else _SHORT
+  return _LONG if partition.is_long(steps) else _SHORT
 
 
 # A solution and log det A in one pass, which keeps no factor. The factors of a group of systems
@@ -230,7 +233,7 @@ def _solve_logdet_batch(operands, dims):
 def _suits_solve_logdet(platform, diagonal, *types, **attributes):
   elements = diagonal.shape[-3] * diagonal.shape[-1] ** 2
   return suits(platform, diagonal) and elements <= MOST_ELEMENTS and (
-      partition.chunks(diagonal.shape[-3]) == 1)
+      not partition.is_long(diagonal.shape[-3]))
 
 
 solve_logdet_p: ffi.Operation = ffi.operation(
@@ -558,7 +561,7 @@ def _general_solve(name, lower, diagonal, upper, b):
   (lower, diagonal, upper, b), dtype = as_arrays(name, lower, diagonal, upper, b)
   _check_blocks(name, diagonal, lower=lower, upper=upper)
   columns, vector = _columns(name, diagonal, b)
-  if partition.chunks(diagonal.shape[-3]) > 1:
+  if partition.is_long(diagonal.shape[-3]):
     x, info = general_in_chunks_p(lower, diagonal, upper, columns)
   else:
     x, info = general_solve_p(lower, diagonal, upper, columns)

@@ -9,6 +9,7 @@ A part of a matrix in chunks has the shape (..., p, w, d, d): p chunks of w bloc
 last is the separator. Identity blocks fill the last chunks.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -16,7 +17,8 @@ import jax
 import jax.numpy as jnp
 
 from linalg import ffi
-from linalg._core.algebra import adjoint, expand, symmetrized, zeros_like
+from linalg._core.algebra import adjoint, expand, nan_where, symmetrized, zeros_like
+from linalg._core.operands import real_dtype
 from linalg._factorizations.matmul import product
 from linalg.structured._steps import (
   cholesky_blocks_p,
@@ -26,15 +28,23 @@ from linalg.structured._steps import (
   inverse_of_factor_p,
   inverse_scan,
   solve_scan,
+  suits,
 )
 
 # Systems of fewer steps are not divided.
 LONG = 4096
 
 
-def chunks(steps: int) -> int:
-  """The number of chunks, about √T."""
-  return 1 if steps < LONG else 1 << (steps.bit_length() // 2)
+def chunk_width(steps: int) -> int:
+  """The steps of a chunk with its separator, about √T.
+
+  kernels/cpu/block_tridiagonal_chunks.cc has the same rule.
+  """
+  return 1 + steps // (1 << (steps.bit_length() // 2))
+
+
+def is_long(steps: int) -> bool:
+  return steps >= LONG
 
 
 class Recursions(NamedTuple):
@@ -82,8 +92,8 @@ def _next(x):
 
 def _cut(x, steps, is_diagonal=False):
   """The blocks of a matrix or right-hand side of so many steps in chunks."""
-  count = chunks(steps)
-  width = -(-(steps + 1) // count)
+  width = chunk_width(steps)
+  count = steps // width + 1
   x = _padded(x, 0, count * width - x.shape[-3])
   if is_diagonal:
     added = jnp.arange(count * width)[:, None, None] >= steps
@@ -116,12 +126,41 @@ def _row(info, of_separators, width, d):
   return jnp.where(row < none, row, jnp.where((info < 0).any(-1), -1, last))
 
 
-def factor(recursions: Recursions, diagonal: jax.Array, lower: jax.Array) -> Any:
-  """The parts of the factor, log det A, and info.
+class _Parts(NamedTuple):
+  """L of the chunks; their fill, L⁻¹ times the block on the left of the chunk, and corner, L⁻¹
+  times that on the right; and L of the reduced system."""
 
-  The parts are L of the chunks; their fill, L⁻¹ times the block on the left of the chunk, and
-  corner, L⁻¹ times that on the right; and L of the reduced system.
+  l: jax.Array
+  below: jax.Array
+  fill: jax.Array
+  corner: jax.Array
+  l_last: jax.Array
+  below_last: jax.Array
+
+
+def _packed(parts, steps):
+  """The factor as the handlers have it: the blocks of L where A's blocks were, and the fill.
+
+  Beside a separator, the blocks below the diagonal couple it with the separator before.
   """
+  between = _padded(parts.below_last, 0, 1)
+  l = jnp.concatenate([parts.l, parts.l_last[..., None, :, :]], axis=-3)
+  below = jnp.concatenate([
+      parts.below, adjoint(parts.corner)[..., None, :, :], between[..., None, :, :]], axis=-3)
+  fill = jnp.concatenate([parts.fill, zeros_like(parts.fill[..., :1, :, :])], axis=-3)
+  return _joined(l, steps), _joined(below, steps - 1), _joined(fill, steps)
+
+
+def _unpacked(l, below, fill):
+  steps = l.shape[-3]
+  l, below, fill = _cut(l, steps, is_diagonal=True), _cut(below, steps), _cut(fill, steps)
+  return _Parts(
+      l[..., :-1, :, :], below[..., :-2, :, :], fill[..., :-1, :, :],
+      adjoint(below[..., -2, :, :]), l[..., -1, :, :], below[..., :-1, -1, :, :])
+
+
+def factor(recursions: Recursions, diagonal: jax.Array, lower: jax.Array) -> Any:
+  """The factor (L on the diagonal, L below it, the fill), log det A, and info."""
   steps, d = diagonal.shape[-3:-1]
   blocks, beside = _cut(symmetrized(diagonal), steps, is_diagonal=True), _cut(lower, steps)
   l, below, logdet, info = recursions.factor(
@@ -138,15 +177,19 @@ def factor(recursions: Recursions, diagonal: jax.Array, lower: jax.Array) -> Any
   ones = zeros_like(logdet[..., None]) + 1
   total = recursions.adjoint_times(ones, logdet[..., None])[..., 0, 0]
   row = _row(info, info_last, blocks.shape[-3], d)
-  return (l, below, fill, corner, l_last, below_last), total + logdet_last, row
+  parts = _Parts(l, below, fill, corner, l_last, below_last)
+  # A chunk is finite beside another one that failed.
+  factors = tuple(nan_where(row != 0, x, 3) for x in _packed(parts, steps))
+  return factors, total + logdet_last, row
 
 
 def solve(
-    recursions: Recursions, l: jax.Array, below: jax.Array, fill: jax.Array, corner: jax.Array,
-    l_last: jax.Array, below_last: jax.Array, b: jax.Array, *, forward: bool, back: bool
+    recursions: Recursions, l: jax.Array, below: jax.Array, fill: jax.Array, b: jax.Array, *,
+    forward: bool, back: bool
 ) -> jax.Array:
   """W⁻¹ b (forward), W⁻ᴴ b (back) or both, for the factor A = W Wᴴ."""
   steps = b.shape[-3]
+  l, below, fill, corner, l_last, below_last = _unpacked(l, below, fill)
   b = _cut(b, steps)
   x, last = b[..., :-1, :, :], b[..., -1, :, :]
   if forward:
@@ -161,42 +204,38 @@ def solve(
     end = x[..., -1:, :, :] - recursions.times(corner, last)[..., None, :, :]
     x = jnp.concatenate([x[..., :-1, :, :], end], axis=-3)
     x = recursions.solve(l, below, x, forward=False, back=True)
-  else:
-    # A chunk is finite beside another one that failed.
-    failed = jnp.isnan(l_last[..., :1, :1, :1])[..., None]
-    x = jnp.where(expand(failed, x), jnp.nan, x)
   return _joined(jnp.concatenate([x, last[..., None, :, :]], axis=-3), steps)
 
 
-def inverse(
-    recursions: Recursions, l: jax.Array, below: jax.Array, fill: jax.Array, corner: jax.Array,
-    l_last: jax.Array, below_last: jax.Array, *, steps: int
-) -> tuple[jax.Array, jax.Array]:
-  """The blocks of A⁻¹ on its diagonal and below it.
+_chunks_p = ffi.operation(
+    "linalg_block_tridiagonal_chunks",
+    "t d d, s d d -> t d d, s d d, t d d, (), ()",
+    lambda diagonal, lower: [diagonal, lower, diagonal, real_dtype(diagonal), jnp.int32],
+    suits=suits,
+    fallback=lambda *blocks: _listed(factor(HANDLERS, *blocks)))
+_chunks_solve_p = ffi.operation(
+    "linalg_block_tridiagonal_chunks_solve",
+    "t d d, s d d, t d d, t d k -> t d k",
+    [3],
+    attributes={"forward": True, "back": True},
+    shared=[0, 1, 2],
+    suits=suits,
+    fallback=lambda *operands, **flags: [solve(HANDLERS, *operands, **flags)])
 
-  Let S be the reduced matrix, and V the solutions of a chunk for the blocks that couple it with the
-  separators on both sides. A⁻¹ is C⁻¹ + V S⁻¹ Vᴴ in a chunk C, -V S⁻¹ between a chunk and its
-  separators, and S⁻¹ between separators.
-  """
-  d = l.shape[-1]
-  own, beside = recursions.inverse(l_last, below_last)
-  inside, off = recursions.inverse(l, below)
-  coupled = jnp.concatenate(
-      [fill, _padded(corner[..., None, :, :], fill.shape[-3] - 1, 0)], axis=-1)
-  v = recursions.solve(l, below, coupled, forward=False, back=True)
-  cross = _padded(beside, 1, 0)
-  middle = jnp.concatenate([
-      jnp.concatenate([_previous(own), adjoint(cross)], axis=-1),
-      jnp.concatenate([cross, own], axis=-1)], axis=-2)
-  turned = recursions.times(_tall(v), middle).reshape(v.shape)
-  inside = inside + recursions.times(turned, adjoint(v))
-  off = off + recursions.times(turned[..., 1:, :, :], adjoint(v[..., :-1, :, :]))
-  to_separator = -adjoint(turned[..., -1, :, d:])
-  from_separator = -_next(turned[..., 0, :, :d])
-  diagonal = jnp.concatenate([symmetrized(inside), own[..., None, :, :]], axis=-3)
-  lower = jnp.concatenate(
-      [off, to_separator[..., None, :, :], from_separator[..., None, :, :]], axis=-3)
-  return _joined(diagonal, steps), _joined(lower, steps - 1)
+
+def _listed(found):
+  factors, logdet, info = found
+  return [*factors, logdet, info]
+
+
+def _factor_by_handler(diagonal, lower):
+  *factors, logdet, info = _chunks_p(diagonal, lower)
+  return tuple(factors), logdet, info
+
+
+# (factor, solve) by handlers, and as differentiable functions.
+OF_CHUNKS = (_factor_by_handler, _chunks_solve_p)
+OF_CHUNKS_BY_SCANS = (functools.partial(factor, SCANS), functools.partial(solve, SCANS))
 
 
 def solve_general(

@@ -35,7 +35,8 @@ OF_DERIVATIVES = {
     "linalg_slogdet_inv_transposed", "linalg_solve_slogdet_inv_transposed"}
 # The handlers of operations that another operation's fallback calls: no jaxpr shows them.
 WITHIN_OPERATIONS = {
-    "linalg_parlett", "linalg_block_tridiagonal_factor_solve",
+    "linalg_parlett", "linalg_block_tridiagonal_chunks", "linalg_block_tridiagonal_chunks_solve",
+    "linalg_block_tridiagonal_factor_solve",
     "linalg_block_tridiagonal_inverse_blocks"}
 
 

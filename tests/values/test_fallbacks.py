@@ -78,6 +78,10 @@ def _triangle_and_roots(rng, a):
 
 # For an operation that no program of a case calls: the case to take operands from, and how.
 WITHIN = {
+    "linalg_block_tridiagonal_chunks": (
+        "block_tridiagonal_cholesky", lambda rng, *operands: operands[:2]),
+    "linalg_block_tridiagonal_chunks_solve": (
+        "block_tridiagonal_cholesky", lambda rng, a, lower, b: (a, lower, a, b)),
     "linalg_block_tridiagonal_factor_solve": (
         "block_tridiagonal_cholesky", lambda rng, *operands: operands),
     "linalg_block_tridiagonal_inverse_blocks": (
