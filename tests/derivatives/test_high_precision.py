@@ -227,7 +227,7 @@ DISTRIBUTED = {
 @pytest.mark.extended
 @pytest.mark.parametrize("name", DISTRIBUTED)
 def test_distributed(name, rng):
-  """The same errors as those of the function on one device."""
+  """Errors have the limit of functions on one device."""
   case = dataclasses.replace(cases.named(name), call=DISTRIBUTED[name])
   kinds = [kind for kind in hard_operands.KINDS if (name, kind) not in WITHOUT]
   with jax.set_mesh(make_mesh((2,), ("x",), devices=jax.devices()[:2])):
