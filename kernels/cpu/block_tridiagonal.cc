@@ -23,13 +23,18 @@ double GroupNanoseconds(const Shape& shape, double moved, double operations) {
                           steps * operations * kParts * kParts);
 }
 
-// Calls body with the number of right-hand sides, as a constant for one beside tiny blocks.
-template <class N, class Body>
-void DispatchColumns(N, int64_t cols, Body&& body) {
-  if constexpr (small::kIsConstant<N>) {
-    if (cols == 1) return body(std::integral_constant<int, 1>());
-  }
-  body(ToInt(cols));
+// Calls body(n, k) for blocks of order d and `cols` right-hand sides. The sizes of tiny blocks are
+// constants beside a single one. The bits do not depend on that.
+template <class Body>
+void DispatchSizes(int64_t d, int64_t cols, Body&& body) {
+  if (cols != 1) return body(ToInt(d), ToInt(cols));
+  DispatchSize(d, [&](auto n) {
+    if constexpr (small::kIsConstant<decltype(n)>) {
+      body(n, std::integral_constant<int, 1>());
+    } else {
+      body(n, 1);
+    }
+  });
 }
 
 // The log-determinant and the first failure of a factorisation, block by block.
@@ -173,15 +178,14 @@ struct CholeskySolveProblem {
       std::copy_n(b, shape.batch * shape.steps * shape.d * cols, x);
       return;
     }
-    DispatchSize(shape.d, [&](auto n) {
+    DispatchSizes(shape.d, cols, [&](auto n, auto k) {
       const int64_t run = BlocksOfRun(n);
       const int64_t size = 2 * run * shape.block() + (run + 1) * n * cols;
       ForEachGroup<T>(pool, shape.batch, size * kPartsOf<T>,
                       GroupNanoseconds<T>(shape, passes * 2 * d * (d + static_cast<double>(cols)),
                                           passes * 1.5 * d * d * static_cast<double>(cols)),
                       [&]<class V>(int64_t i, V* registers) {
-                        auto* const memory = reinterpret_cast<Element<T, V>*>(registers);
-                        DispatchColumns(n, cols, [&](auto k) { RunGroup(n, k, i, memory); });
+                        RunGroup(n, k, i, reinterpret_cast<Element<T, V>*>(registers));
                       });
     });
   }
@@ -284,15 +288,14 @@ struct SolveLogdetProblem {
   CpuPath path() const { return CpuPath::kLane; }
 
   void RunInLanes(ffi::ThreadPool& pool) const {
-    const double d = static_cast<double>(shape.d), k = static_cast<double>(cols);
+    const double d = static_cast<double>(shape.d), count = static_cast<double>(cols);
     const int64_t size = (2 * shape.steps + 1) * shape.block() + (shape.steps + 1) * shape.d * cols;
-    DispatchSize(shape.d, [&](auto n) {
+    DispatchSizes(shape.d, cols, [&](auto n, auto k) {
       ForEachGroup<T>(
           pool, shape.batch, size * kPartsOf<T>,
-          GroupNanoseconds<T>(shape, 2 * d * d + 2 * d * k, 2 * d * d * (d + k)),
+          GroupNanoseconds<T>(shape, 2 * d * (d + count), 2 * d * d * (d + count)),
           [&]<class V>(int64_t i, V* registers) {
-            auto* const memory = reinterpret_cast<Element<T, V>*>(registers);
-            DispatchColumns(n, cols, [&](auto k) { RunGroup(n, k, i, memory); });
+            RunGroup(n, k, i, reinterpret_cast<Element<T, V>*>(registers));
           },
           // The second-level cache holds the factors of most groups of full width.
           /*in_place=*/false, kWideGroupBytes + size * kPartsOf<T> * kRegisterBytes);

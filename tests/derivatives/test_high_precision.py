@@ -18,6 +18,7 @@ import digits_of_derivatives
 import hard_operands
 import linalg
 import linalg.distributed as dist
+import linalg.structured
 import many_digits
 import matrices
 from quick import quick_jit
@@ -91,9 +92,29 @@ def _our_eigenvalues(a):
   return w[jnp.lexsort((w.imag, w.real))]
 
 
+def _our_block_tridiagonal(a):
+  """Two blocks, which are all of A."""
+  h = N // 2
+  factor = linalg.structured.block_tridiagonal_cholesky(
+      jnp.stack([a[:h, :h], a[h:, h:]]), a[None, h:, :h])
+  b = jnp.arange(1.0, 1 + N, dtype=a.real.dtype).astype(a.dtype).reshape(2, h)
+  return (
+      factor.solve(b).reshape(-1), factor.logdet(), factor.inverse_blocks()[1][0],
+      factor.solve_half(b).reshape(-1))
+
+
+def _block_tridiagonal(a):
+  b, h = _column(range(1, 1 + N)), N // 2
+  inverse = mpmath.inverse(a)
+  return (
+      inverse * b, mpmath.log(abs(mpmath.det(a))), inverse[h:, :h],
+      mpmath.inverse(mpmath.cholesky(a)) * b)
+
+
 # Each entry has this package's function, the function in many digits, and the kind of operand.
 FUNCTIONS = {
     "cholesky": (linalg.cholesky, mpmath.cholesky, "positive"),
+    "block_tridiagonal": (_our_block_tridiagonal, _block_tridiagonal, "positive"),
     "inv": (linalg.inv, mpmath.inverse, "general"),
     "solve": (lambda a: linalg.solve(a, a[::-1]),
               lambda a: mpmath.inverse(a) * mpmath.eye(N)[::-1, :] * a, "general"),
