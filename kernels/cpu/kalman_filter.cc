@@ -41,8 +41,8 @@ struct KalmanFilterProblem {
     for (int64_t t = 0; t < operands.series.steps; ++t) {
       steps.Run(t, mean, cov);
       E deviance = gain.Deviance();
-      failed = (failed > E{}) | (gain.positive & (deviance == deviance)) ? failed
-                                                                         : Number<E>(t + 1);
+      failed =
+          (failed > E{}) | (gain.positive & (deviance == deviance)) ? failed : Number<E>(t + 1);
       small::KalmanUpdate(gain, steps.prediction.mean, steps.prediction.cov, a_turned, product, rk,
                           mean, cov);
       FillNaN(failed > E{}, n, mean);
@@ -72,14 +72,13 @@ void KalmanFilter(ffi::ThreadPool pool, ffi::AnyBuffer y, ffi::AnyBuffer f, ffi:
   const SeriesShape series = ReadSeries(*means, "the means");
   DispatchReal(y.element_type(), [&]<class T>(std::type_identity<T>) {
     AdviseHugePages(covs->untyped_data(), static_cast<int64_t>(covs->size_bytes()));
-    RunOnPath(pool,
-              KalmanFilterProblem<T>{
-                  .operands = ReadFilter<T>(series, y, f, q, h, r, mean, cov, b, d, seen),
-                  .means = ReadVectors<T>(means, series, series.n, "the means"),
-                  .covs = ReadMatrices<T>(covs, series, series.n, "the covariances"),
-                  .log_likelihood =
-                      Elements<T>(log_likelihood, series.batch, {}, "the log likelihood"),
-                  .info = Elements<int32_t>(info, series.batch, {}, "info")});
+    RunOnPath(pool, KalmanFilterProblem<T>{
+                        .operands = ReadFilter<T>(series, y, f, q, h, r, mean, cov, b, d, seen),
+                        .means = ReadVectors<T>(means, series, series.n, "the means"),
+                        .covs = ReadMatrices<T>(covs, series, series.n, "the covariances"),
+                        .log_likelihood =
+                            Elements<T>(log_likelihood, series.batch, {}, "the log likelihood"),
+                        .info = Elements<int32_t>(info, series.batch, {}, "info")});
   });
 }
 

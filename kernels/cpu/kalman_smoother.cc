@@ -6,7 +6,7 @@
 namespace linalg {
 namespace {
 
-// What derivatives need: how the state moves, and the filtered moments.
+// The operands of derivatives: how the state moves, and the filtered moments.
 template <class T>
 struct SmootherOperands {
   SeriesShape series;
