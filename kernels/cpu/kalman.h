@@ -199,6 +199,7 @@ struct FilterOperands {
   Steps<T> y, f, q, h, r, mean, cov, b, d, seen;
 
   bool masked() const { return seen.count > 0; }
+  bool IsEmpty() const { return series.n == 0 && m == 0; }
 
   // Fused multiply-adds of the steps.
   double operations() const {

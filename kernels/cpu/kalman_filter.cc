@@ -15,6 +15,11 @@ struct KalmanFilterProblem {
   int32_t* info;
 
   CpuPath path() const { return CpuPath::kLane; }
+  bool IsEmpty() const { return operands.IsEmpty(); }
+  void RunEmpty() const {
+    std::fill_n(log_likelihood, operands.series.batch, T{});
+    std::fill_n(info, operands.series.batch, 0);
+  }
 
   void RunInLanes(ffi::ThreadPool& pool) const {
     const int n = ToInt(operands.series.n), m = ToInt(operands.m);
@@ -91,6 +96,8 @@ struct KalmanFilterTangentProblem {
   T* log_likelihood;
 
   CpuPath path() const { return CpuPath::kLane; }
+  bool IsEmpty() const { return operands.IsEmpty(); }
+  void RunEmpty() const { std::fill_n(log_likelihood, operands.series.batch, T{}); }
 
   void RunInLanes(ffi::ThreadPool& pool) const {
     const int n = ToInt(operands.series.n), m = ToInt(operands.m);
@@ -186,6 +193,8 @@ struct KalmanFilterAdjointProblem {
   Steps<T> y, f, q, h, r, mean, cov, b, d;
 
   CpuPath path() const { return CpuPath::kLane; }
+  bool IsEmpty() const { return operands.IsEmpty(); }
+  void RunEmpty() const {}
 
   void RunInLanes(ffi::ThreadPool& pool) const {
     const int n = ToInt(operands.series.n), m = ToInt(operands.m);

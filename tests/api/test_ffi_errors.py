@@ -40,6 +40,11 @@ COLUMNS, INDICES, TALL, WIDE = ((B, N, K), F64), ((B, N), I32), ((B, M, N), F64)
 BANDS, BAND = ((B, 2, N), F64), ((B, 1, N), F64)
 BLOCKS, BESIDE = ((B, M, N, N), F64), ((B, M - 1, N, N), F64)
 COLUMNS_OF_BLOCKS = ((B, M, N, K), F64)
+# Of Kalman filters: of the observations, of the states, and their results.
+SEEN, STATES, MOVES = ((B, M, K), F64), ((B, M, N), F64), ((B, M, N, N), F64)
+SEEN_BY, SEEN_WITH = ((B, M, K, N), F64), ((B, M, K, K), F64)
+ALL_SEEN = [SEEN, MOVES, MOVES, SEEN_BY, SEEN_WITH, VECTOR, MATRIX, STATES, SEEN]
+ALL_STATES, MOMENTS = [MOVES, MOVES, STATES, STATES, MOVES], [STATES, MOVES]
 FLAGS = {"lower": True, "symmetrize": True}
 CONJUGATE = {"conjugate_a": False, "conjugate_b": False}
 # Calls that no program of a case makes, such as those of derivative rules. Others are made there
@@ -64,6 +69,14 @@ WRITTEN = {
     "eigh_jvp": Call([VECTOR, MATRIX, MATRIX], [VECTOR, MATRIX], FLAGS, square=False),
     "eigh_vjp": Call([VECTOR, MATRIX, VECTOR, MATRIX], [MATRIX], FLAGS, square=False),
     "inverse_permutation": Call([INDICES, INDICES], [INDICES, INDICES], square=False),
+    "kalman_filter": Call([*ALL_SEEN, SEEN], [*MOMENTS, SCALAR, INFO], square=False),
+    "kalman_filter_jvp": Call(
+        [*ALL_SEEN, SEEN, *MOMENTS, *ALL_SEEN], [*MOMENTS, SCALAR], square=False),
+    "kalman_filter_vjp": Call(
+        [*ALL_SEEN, SEEN, *MOMENTS, *MOMENTS, SCALAR], ALL_SEEN, square=False),
+    "kalman_smoother": Call([*ALL_SEEN, SEEN, *MOMENTS], MOMENTS, square=False),
+    "kalman_smoother_jvp": Call([*ALL_STATES, *MOMENTS, *ALL_STATES], MOMENTS, square=False),
+    "kalman_smoother_vjp": Call([*ALL_STATES, *MOMENTS, *MOMENTS], ALL_STATES, square=False),
     "matmul": Call([WIDE, TALL], [MATRIX], CONJUGATE, square=False),
     "matmul_transpose_a": Call([TALL, TALL], [MATRIX], CONJUGATE, square=False),
     "matmul_transpose_b": Call([WIDE, WIDE], [MATRIX], CONJUGATE, square=False),
