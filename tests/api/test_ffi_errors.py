@@ -40,7 +40,7 @@ COLUMNS, INDICES, TALL, WIDE = ((B, N, K), F64), ((B, N), I32), ((B, M, N), F64)
 BANDS, BAND = ((B, 2, N), F64), ((B, 1, N), F64)
 BLOCKS, BESIDE = ((B, M, N, N), F64), ((B, M - 1, N, N), F64)
 COLUMNS_OF_BLOCKS = ((B, M, N, K), F64)
-# Of Kalman filters: of the observations, of the states, and their results.
+# Operands and results of Kalman filters.
 SEEN, STATES, MOVES = ((B, M, K), F64), ((B, M, N), F64), ((B, M, N, N), F64)
 SEEN_BY, SEEN_WITH = ((B, M, K, N), F64), ((B, M, K, K), F64)
 ALL_SEEN = [SEEN, MOVES, MOVES, SEEN_BY, SEEN_WITH, VECTOR, MATRIX, STATES, SEEN]
