@@ -157,7 +157,7 @@ def _filter(name, observations, mask, given):
     mask = jnp.asarray(mask)
     if mask.dtype == bool and mask.shape in (
         jnp.shape(observations), jnp.shape(observations)[:-1]):
-      # What is missing may be NaN, and so may its tangent.
+      # A missing component may be NaN, and so may its tangent.
       missing = mask if mask.ndim == jnp.ndim(observations) else mask[..., None]
       observations = jnp.where(missing, 0, observations)
   operands, dtype = _operands(name, observations, mask, given)
@@ -190,7 +190,7 @@ def kalman_filter(
     transition_offset: b (n,); 0 if None.
     observation_offset: d (m,); 0 if None.
     mask: booleans (..., T) or (..., T, m), True where an observation or a component of it is
-      missing. What is missing may be NaN.
+      missing, which may be NaN.
 
   Each of F, Q, H, R, b and d may also be one for each step: then it has the batch dimensions of the
   observations, each of which may be 1, and T in front of its own dimensions. F, Q and b of step t
@@ -262,8 +262,8 @@ def kalman_smoother(
   (I - P N) P (I - P N)ᵀ + P W P, with N the information of later observations and W the part of
   their noise: a sum of congruences, so it stays positive semidefinite up to rounding. Steps where P
   and N are large in different directions, as those of a first state that is almost unknown, are
-  those of Rauch, Tung and Striebel, AIAA J. 3 (1965). Derivatives have their form at all steps. If
-  F P Fᵀ + Q is singular, derivatives hold for changes of F and Q that leave its null space as it is.
+  those of Rauch, Tung and Striebel, AIAA J. 3 (1965). Derivatives have their form at all steps.
+  If F P Fᵀ + Q is singular, they hold for changes of F and Q that leave its null space as it is.
 
   Example:
     >>> import jax.numpy as jnp, linalg.structured
