@@ -94,11 +94,10 @@ class _Model(NamedTuple):
   def keep_rows(self, x):
     return x if self.seen is None else jnp.where(self.seen[..., None], x, 0)
 
-  def keep_square(self, x):
-    return x if self.seen is None else jnp.where(self._both(), x, 0)
-
-  def _both(self):
-    return self.seen[..., :, None] & self.seen[..., None, :]
+  def keep_square(self, x, other=0):
+    if self.seen is None:
+      return x
+    return jnp.where(self.seen[..., :, None] & self.seen[..., None, :], x, other)
 
 
 def _model(operands) -> _Model:
@@ -111,7 +110,7 @@ def _model(operands) -> _Model:
   model = _Model(y - d, f, q, h, r, mean, cov, b, mask)
   if mask is None:
     return model
-  r = jnp.where(model._both(), r, on_diagonal(r).astype(r.dtype))
+  r = model.keep_square(r, on_diagonal(r).astype(r.dtype))
   return model._replace(v=model.keep(model.v), h=model.keep_rows(h), r=r)
 
 
