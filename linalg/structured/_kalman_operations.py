@@ -8,7 +8,7 @@ for missing components. Covariances are symmetric. w is 0 where nothing is missi
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -94,7 +94,7 @@ class _Model(NamedTuple):
   def keep_rows(self, x):
     return x if self.seen is None else jnp.where(self.seen[..., None], x, 0)
 
-  def keep_square(self, x, other=0):
+  def keep_square(self, x, other: Any = 0):
     if self.seen is None:
       return x
     return jnp.where(self.seen[..., :, None] & self.seen[..., None, :], x, other)
