@@ -77,7 +77,7 @@ def test_random_calls_know_every_target():
   table = (ROOT / "kernels" / "handlers.h").read_text()
   signatures = (ROOT / "tests" / "support" / "random_calls.h").read_text()
   assert set(re.findall(r"visit\((linalg_\w+),", table)) == set(
-      re.findall(r'{"(linalg_\w+)", "', signatures))
+      re.findall(r'{"(linalg_\w+)",\s+"', signatures))
 
 
 def test_cut_offs_in_the_documents():

@@ -61,16 +61,18 @@ inline const std::map<std::string_view, std::string_view> kSignatures = {
     {"linalg_inverse_permutation", "In In > In In"},
     {"linalg_kalman_filter", "Rkm Rknn Rknn Rkmn Rkmm Rn Rnn Rkn Rkm Rkm > Rkn Rknn R I"},
     {"linalg_kalman_filter_jvp",
-     "Rkm Rknn Rknn Rkmn Rkmm Rn Rnn Rkn Rkm Rkm Rkn Rknn "
-     "Rkm Rknn Rknn Rkmn Rkmm Rn Rnn Rkn Rkm > Rkn Rknn R"},
+     "Rkm Rknn Rknn Rkmn Rkmm Rn Rnn Rkn Rkm Rkm Rkn Rknn Rkm Rknn "
+     "Rknn Rkmn Rkmm Rn Rnn Rkn Rkm > Rkn Rknn R"},
     {"linalg_kalman_filter_vjp",
-     "Rkm Rknn Rknn Rkmn Rkmm Rn Rnn Rkn Rkm Rkm Rkn Rknn "
-     "Rkn Rknn R > Rkm Rknn Rknn Rkmn Rkmm Rn Rnn Rkn Rkm"},
+     "Rkm Rknn Rknn Rkmn Rkmm Rn Rnn Rkn Rkm Rkm Rkn Rknn Rkn Rknn R "
+     "> Rkm Rknn Rknn Rkmn Rkmm Rn Rnn Rkn Rkm"},
     {"linalg_kalman_smoother", "Rkm Rknn Rknn Rkmn Rkmm Rn Rnn Rkn Rkm Rkm Rkn Rknn > Rkn Rknn"},
     {"linalg_kalman_smoother_jvp",
-     "Rknn Rknn Rkn Rkn Rknn Rkn Rknn Rknn Rknn Rkn Rkn Rknn > Rkn Rknn"},
+     "Rknn Rknn Rkn Rkn Rknn Rkn Rknn Rknn Rknn Rkn Rkn Rknn > Rkn "
+     "Rknn"},
     {"linalg_kalman_smoother_vjp",
-     "Rknn Rknn Rkn Rkn Rknn Rkn Rknn Rkn Rknn > Rknn Rknn Rkn Rkn Rknn"},
+     "Rknn Rknn Rkn Rkn Rknn Rkn Rknn Rkn Rknn > Rknn Rknn Rkn Rkn "
+     "Rknn"},
     {"linalg_lu", "Tmn > Tmn IX Im I"},
     {"linalg_lu_pivots_to_permutation", "Ik > IP"},
     {"linalg_lu_solve", "Tnn In Tnk > Tnk"},
