@@ -25,18 +25,23 @@ import linalg
 from linalg.structured import kalman_filter, kalman_smoother
 from run import measure, summarise
 
+NAMES = (
+    "transition", "transition_covariance", "observation", "observation_covariance", "initial_mean",
+    "initial_covariance")
+
+
+def _in_order(parameters):
+  return [parameters[name] for name in NAMES]
+
 
 def model(n: int, m: int, dtype: Any) -> dict[str, jax.Array]:
   rng = np.random.default_rng(0)
   f = rng.standard_normal((n, n))
   q, r = rng.standard_normal((n, n)), rng.standard_normal((m, m))
-  parameters = {
-      "transition": 0.95 * f / np.linalg.norm(f, 2),
-      "transition_covariance": 0.1 * q @ q.T + 0.1 * np.eye(n),
-      "observation": rng.standard_normal((m, n)),
-      "observation_covariance": 0.1 * r @ r.T + 0.1 * np.eye(m),
-      "initial_mean": np.zeros(n), "initial_covariance": np.eye(n)}
-  return {key: jnp.asarray(x, dtype) for key, x in parameters.items()}
+  parameters = (
+      0.95 * f / np.linalg.norm(f, 2), 0.1 * q @ q.T + 0.1 * np.eye(n),
+      rng.standard_normal((m, n)), 0.1 * r @ r.T + 0.1 * np.eye(m), np.zeros(n), np.eye(n))
+  return {name: jnp.asarray(x, dtype) for name, x in zip(NAMES, parameters, strict=True)}
 
 
 def _solve(a, b):
@@ -53,7 +58,7 @@ def _log_density(v, s):
 
 def scan_filter(y, parameters):
   """dynamax's `lgssm_filter`, without inputs and offsets."""
-  f, q, h, r, mean, cov = parameters.values()
+  f, q, h, r, mean, cov = _in_order(parameters)
 
   def step(carry, y):
     likelihood, mean, cov = carry
@@ -70,7 +75,7 @@ def scan_filter(y, parameters):
 
 def scan_smoother(y, parameters):
   """dynamax's `lgssm_smoother`, without the covariances of neighbours."""
-  f, q = list(parameters.values())[:2]
+  f, q = _in_order(parameters)[:2]
   means, covs, likelihood = scan_filter(y, parameters)
 
   def step(later, filtered):
@@ -95,7 +100,7 @@ def _dynamax(function, y, parameters):
       lgssm_smoother,
   )
 
-  f, q, h, r, mean, cov = parameters.values()
+  f, q, h, r, mean, cov = _in_order(parameters)
   zeros = lambda *shape: jnp.zeros(shape, y.dtype)
   found = (lgssm_filter if function == "filter" else lgssm_smoother)(
       ParamsLGSSM(
