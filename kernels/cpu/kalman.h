@@ -14,7 +14,8 @@
 
 namespace linalg {
 
-// Matrices or vectors, one for each step or one for all steps. An operand may serve the whole batch.
+// Matrices or vectors, one for each step or one for all steps. An operand may serve the whole
+// batch.
 template <class T>
 struct Steps {
   T* data;
@@ -133,7 +134,8 @@ class Sum {
 
   void Add(int64_t series, int64_t step, const E* x) {
     if (target_.each()) return Store<B>(x, rows_, cols_, target_, series, step);
-    for (int64_t k = 0; k < rows_ * PaddedColumns<E, B>(ToInt(cols_)); ++k) sum_[k] = sum_[k] + x[k];
+    for (int64_t k = 0; k < rows_ * PaddedColumns<E, B>(ToInt(cols_)); ++k)
+      sum_[k] = sum_[k] + x[k];
   }
   // The last step of an operand that moves the state has no effect.
   void AddNothing(int64_t series, int64_t step) {
@@ -197,13 +199,13 @@ struct FilterOperands {
   Steps<T> y, f, q, h, r, mean, cov, b, d, seen;
 
   bool masked() const { return seen.count > 0; }
+  bool IsEmpty() const { return series.n == 0 && m == 0; }
 
   // Fused multiply-adds of the steps.
   double operations() const {
     const double order = static_cast<double>(series.n), rows = static_cast<double>(m);
-    return static_cast<double>(series.steps) *
-           (20 + order * order * (4 * order + 4 * rows) + 2 * order * rows * rows +
-            rows * rows * rows / 3);
+    return static_cast<double>(series.steps) * (20 + order * order * (4 * order + 4 * rows) +
+                                                2 * order * rows * rows + rows * rows * rows / 3);
   }
 };
 

@@ -15,6 +15,11 @@ struct KalmanFilterProblem {
   int32_t* info;
 
   CpuPath path() const { return CpuPath::kLane; }
+  bool IsEmpty() const { return operands.IsEmpty(); }
+  void RunEmpty() const {
+    std::fill_n(log_likelihood, operands.series.batch, T{});
+    std::fill_n(info, operands.series.batch, 0);
+  }
 
   void RunInLanes(ffi::ThreadPool& pool) const {
     const int n = ToInt(operands.series.n), m = ToInt(operands.m);
@@ -41,8 +46,8 @@ struct KalmanFilterProblem {
     for (int64_t t = 0; t < operands.series.steps; ++t) {
       steps.Run(t, mean, cov);
       E deviance = gain.Deviance();
-      failed = (failed > E{}) | (gain.positive & (deviance == deviance)) ? failed
-                                                                         : Number<E>(t + 1);
+      failed =
+          (failed > E{}) | (gain.positive & (deviance == deviance)) ? failed : Number<E>(t + 1);
       small::KalmanUpdate(gain, steps.prediction.mean, steps.prediction.cov, a_turned, product, rk,
                           mean, cov);
       FillNaN(failed > E{}, n, mean);
@@ -72,14 +77,13 @@ void KalmanFilter(ffi::ThreadPool pool, ffi::AnyBuffer y, ffi::AnyBuffer f, ffi:
   const SeriesShape series = ReadSeries(*means, "the means");
   DispatchReal(y.element_type(), [&]<class T>(std::type_identity<T>) {
     AdviseHugePages(covs->untyped_data(), static_cast<int64_t>(covs->size_bytes()));
-    RunOnPath(pool,
-              KalmanFilterProblem<T>{
-                  .operands = ReadFilter<T>(series, y, f, q, h, r, mean, cov, b, d, seen),
-                  .means = ReadVectors<T>(means, series, series.n, "the means"),
-                  .covs = ReadMatrices<T>(covs, series, series.n, "the covariances"),
-                  .log_likelihood =
-                      Elements<T>(log_likelihood, series.batch, {}, "the log likelihood"),
-                  .info = Elements<int32_t>(info, series.batch, {}, "info")});
+    RunOnPath(pool, KalmanFilterProblem<T>{
+                        .operands = ReadFilter<T>(series, y, f, q, h, r, mean, cov, b, d, seen),
+                        .means = ReadVectors<T>(means, series, series.n, "the means"),
+                        .covs = ReadMatrices<T>(covs, series, series.n, "the covariances"),
+                        .log_likelihood =
+                            Elements<T>(log_likelihood, series.batch, {}, "the log likelihood"),
+                        .info = Elements<int32_t>(info, series.batch, {}, "info")});
   });
 }
 
@@ -92,6 +96,8 @@ struct KalmanFilterTangentProblem {
   T* log_likelihood;
 
   CpuPath path() const { return CpuPath::kLane; }
+  bool IsEmpty() const { return operands.IsEmpty(); }
+  void RunEmpty() const { std::fill_n(log_likelihood, operands.series.batch, T{}); }
 
   void RunInLanes(ffi::ThreadPool& pool) const {
     const int n = ToInt(operands.series.n), m = ToInt(operands.m);
@@ -187,6 +193,8 @@ struct KalmanFilterAdjointProblem {
   Steps<T> y, f, q, h, r, mean, cov, b, d;
 
   CpuPath path() const { return CpuPath::kLane; }
+  bool IsEmpty() const { return operands.IsEmpty(); }
+  void RunEmpty() const {}
 
   void RunInLanes(ffi::ThreadPool& pool) const {
     const int n = ToInt(operands.series.n), m = ToInt(operands.m);

@@ -6,7 +6,7 @@
 namespace linalg {
 namespace {
 
-// What derivatives need: how the state moves, and the filtered moments.
+// The operands of derivatives: how the state moves, and the filtered moments.
 template <class T>
 struct SmootherOperands {
   SeriesShape series;
@@ -83,6 +83,8 @@ struct KalmanSmootherProblem {
   Steps<T> means, covs, smoothed, smoothed_covs;
 
   CpuPath path() const { return CpuPath::kLane; }
+  bool IsEmpty() const { return operands.series.n == 0; }
+  void RunEmpty() const {}
 
   void RunInLanes(ffi::ThreadPool& pool) const {
     const int n = ToInt(operands.series.n), m = ToInt(operands.m);
@@ -168,6 +170,8 @@ struct KalmanSmootherTangentProblem {
   Steps<T> new_means, new_covs;
 
   CpuPath path() const { return CpuPath::kLane; }
+  bool IsEmpty() const { return operands.series.n == 0; }
+  void RunEmpty() const {}
 
   void RunInLanes(ffi::ThreadPool& pool) const {
     const int n = ToInt(operands.series.n);
@@ -251,6 +255,8 @@ struct KalmanSmootherAdjointProblem {
   Steps<T> f, q, b, means, covs;
 
   CpuPath path() const { return CpuPath::kLane; }
+  bool IsEmpty() const { return operands.series.n == 0; }
+  void RunEmpty() const {}
 
   void RunInLanes(ffi::ThreadPool& pool) const {
     const int n = ToInt(operands.series.n);

@@ -18,9 +18,9 @@
 //   r := Fᵀ r            N := Fᵀ N F                 W := Fᵀ (N Q N + W) F, with the N before
 //
 // The smoothed mean is m + P r, and the covariance (I - P N) P (I - P N)ᵀ + P W P: Joseph's form of
-// P - P N P, where large entries would cancel. A first state that is almost unknown still makes P W P
-// cancel. There a step of Rauch, Tung and Striebel (1965) takes over, with G = P Fᵀ (F P Fᵀ + Q)⁻¹.
-// It is not taken at every step: G may multiply rounding errors where Q is singular.
+// P - P N P, where large entries would cancel. A first state that is almost unknown still makes P W
+// P cancel. There a step of Rauch, Tung and Striebel (1965) takes over, with G = P Fᵀ (F P Fᵀ +
+// Q)⁻¹. It is not taken at every step: G may multiply rounding errors where Q is singular.
 #pragma once
 
 #include <algorithm>
@@ -145,10 +145,8 @@ LINALG_INLINE void AddTranspose(int n, int64_t row, E* a, E scale) {
 // below the diagonal those of L. `inverse` receives those of D. Returns a mask of the lanes whose
 // pivots are all positive.
 //
-// With kSemidefinite, a pivot that may be a rounding error of its diagonal entry counts as zero, and
-// so does its inverse: L D Lᵀ X = Y then has a solution for Y in the range. A smaller limit would let
-// solutions grow from step to step by the inverses of rounding errors. A larger one would lose
-// digits of models whose first state is almost unknown.
+// If kSemidefinite, a pivot that may be a rounding error of its diagonal entry counts as zero, and
+// so does its inverse: L D Lᵀ X = Y then has a solution for Y in the range.
 template <bool kSemidefinite, class B, class E>
 LINALG_ONCE Mask<E> FactorLdl(int n, int64_t row, E* a, E* inverse) {
   constexpr int kWidth = kColumns<E, B>;
@@ -161,7 +159,7 @@ LINALG_ONCE Mask<E> FactorLdl(int n, int64_t row, E* a, E* inverse) {
     const E pivot = pivots[k];
     positive = positive & (pivot > E{});
     if constexpr (kSemidefinite) {
-      const E least = Number<E>(64 * n * std::numeric_limits<Lane<E>>::epsilon()) * inverse[k];
+      const E least = Number<E>(8 * n * std::numeric_limits<Lane<E>>::epsilon()) * inverse[k];
       inverse[k] = pivot <= least ? E{} : Broadcast<E>(1) / pivot;  // NaN stays
     } else {
       inverse[k] = Broadcast<E>(1) / pivot;
@@ -325,8 +323,8 @@ struct KalmanGain {
       const Mask<E> is_seen = seen[i] != E{};
       for (int j = 0; j < n; ++j) h[i * row + j] = KeepIf(is_seen, all_h[i * row + j]);
       for (int j = 0; j < m; ++j) {
-        r[i * short_row + j] = is_seen & (seen[j] != E{}) ? all_r[i * short_row + j]
-                                                          : Number<E>(i == j ? 1 : 0);
+        r[i * short_row + j] =
+            is_seen & (seen[j] != E{}) ? all_r[i * short_row + j] : Number<E>(i == j ? 1 : 0);
       }
     }
   }
@@ -383,6 +381,7 @@ struct KalmanSmoothing {
   int n, m;
   int64_t row;
   E *r, *information, *noise;  // r, N and W
+  E* largest;                  // bounds of the terms that were summed to the diagonal of N
   E *mean, *cov;               // smoothed
 
   KalmanSmoothing(int n, int m, Workspace<B, E>& memory)
@@ -392,9 +391,11 @@ struct KalmanSmoothing {
         r(memory.Vector(n)),
         information(memory.Matrix(n, n)),
         noise(memory.Matrix(n, n)),
+        largest(memory.Vector(n)),
         mean(memory.Vector(n)),
         cov(memory.Matrix(n, n)),
         u_(memory.Vector(m)),
+        bounds_(memory.Vector(n)),
         a_(memory.Matrix(n, n)),
         t1_(memory.Matrix(n, n)),
         t2_(memory.Matrix(n, n)),
@@ -403,18 +404,19 @@ struct KalmanSmoothing {
     std::fill(r, r + row, E{});
     std::fill(information, information + n * row, E{});
     std::fill(noise, noise + n * row, E{});
+    std::fill(largest, largest + row, E{});
   }
 
   static int64_t Size(int n, int m) {
-    return (6 * int64_t{n} + 2 * m + 2) * PaddedColumns<E, B>(n) + PaddedColumns<E, B>(m);
+    return (6 * int64_t{n} + 2 * m + 4) * PaddedColumns<E, B>(n) + PaddedColumns<E, B>(m);
   }
 
-  // Returns a mask of the lanes whose smoothed covariance may have lost its digits: P and N are
-  // large in different directions, so that the entries of P W P cancel.
+  // Returns a mask of the lanes whose smoothed covariance may have lost its digits: P is large
+  // where the entries of N and W are small sums of large terms.
   LINALG_INLINE Mask<E> IsIllConditioned(const E* filtered_cov) const {
     E condition{};
     for (int i = 0; i < n; ++i) {
-      condition = MulAdd(filtered_cov[i * (row + 1)], information[i * (row + 1)], condition);
+      condition = MulAdd(filtered_cov[i * (row + 1)], largest[i], condition);
     }
     // The loss is about eps times the square of this.
     constexpr Lane<E> kMost = sizeof(Lane<E>) == 4 ? Lane<E>(30) : Lane<E>(7e5);
@@ -442,10 +444,12 @@ struct KalmanSmoothing {
     Product<B>(n, n, m, Turned(gain.kt), Plain(gain.h), Into::kSubtract, a_, row);
     std::copy(gain.h, gain.h + m * row, z_);
     SolveLdl<B>(m, gain.short_row, gain.s, gain.inverse, n, row, z_);
+    BoundDiagonal(a_, [&](int i) { return information[i * (row + 1)]; }, largest);
     Product<B>(n, n, n, Plain(information), Plain(a_), Into::kSet, t1_, row);
     Product<B, true>(n, n, n, Turned(a_), Plain(t1_), Into::kSet, information, row);
     Product<B, true>(n, n, m, Turned(gain.h), Plain(z_), Into::kAdd, information, row);
     Mirror(n, row, information);
+    for (int i = 0; i < n; ++i) largest[i] = largest[i] + information[i * (row + 1)];
 
     Product<B>(m, n, n, Plain(gain.kt), Plain(t1_), Into::kSubtract, z_, row);
     Product<B>(n, n, n, Plain(noise), Plain(a_), Into::kSet, t1_, row);
@@ -464,6 +468,8 @@ struct KalmanSmoothing {
   LINALG_INLINE void MoveBack(const KalmanPrediction<B, E>& prediction) {
     std::copy(r, r + n, mean);
     Apply(n, n, Turned(prediction.f), mean, r);
+    std::copy(largest, largest + n, bounds_);
+    BoundDiagonal(prediction.f, [&](int i) { return bounds_[i]; }, largest);
     Congruence(information, prediction.q, t1_, Into::kAdd, noise);
     Mirror(n, row, noise);
     Congruence(prediction.f, noise, t1_, Into::kSet, t2_);
@@ -478,13 +484,23 @@ struct KalmanSmoothing {
   LINALG_INLINE Strided<E> Plain(const E* a) const { return {a, row, 1}; }
   LINALG_INLINE Strided<E> Turned(const E* a) const { return {a, 1, row}; }
 
+  // Bounds of the terms in the diagonal of aᵀ x a, up to a factor n, from the diagonal of x.
+  template <class Diagonal>
+  LINALG_INLINE void BoundDiagonal(const E* a, Diagonal&& x, E* bounds) const {
+    for (int i = 0; i < n; ++i) {
+      E sum{};
+      for (int k = 0; k < n; ++k) sum = MulAdd(a[k * row + i] * a[k * row + i], x(k), sum);
+      bounds[i] = sum;
+    }
+  }
+
   // The lower triangle of aᵀ x a.
   LINALG_INLINE void Congruence(const E* a, const E* x, E* product, Into into, E* target) {
     Product<B>(n, n, n, Plain(x), Plain(a), Into::kSet, product, row);
     Product<B, true>(n, n, n, Turned(a), Plain(product), into, target, row);
   }
 
-  E *u_, *a_, *t1_, *t2_, *z_, *rz_;
+  E *u_, *bounds_, *a_, *t1_, *t2_, *z_, *rz_;
 };
 
 // The gain G of the smoother of Rauch, Tung and Striebel, from the moments of a step and their
@@ -517,9 +533,9 @@ struct SmootherGain {
   }
 };
 
-// The smoothed moments of Rauch, Tung and Striebel, from the filtered ones of a step and the smoothed
-// ones of the next. The covariance is in Joseph's form too, B P Bᵀ + G (Pₛ' + Q) Gᵀ with B = I - G F.
-// Both workspaces hold a matrix.
+// The smoothed moments of Rauch, Tung and Striebel, from the filtered ones of a step and the
+// smoothed ones of the next. The covariance is in Joseph's form too, B P Bᵀ + G (Pₛ' + Q) Gᵀ with B
+// = I - G F. Both workspaces hold a matrix.
 template <class B, class E>
 LINALG_INLINE void SmootherUpdate(const KalmanPrediction<B, E>& next,
                                   const SmootherGain<B, E>& gain, const E* mean, const E* cov,

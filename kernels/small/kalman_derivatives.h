@@ -25,9 +25,9 @@ template <class B, class E>
 struct FilterTangent {
   int n, m;
   int64_t row, short_row;
-  E *df, *dq, *dh, *dr, *db, *dd, *dy;        // operands
-  E *mean, *cov;                              // of the prediction, or the operands of step 0
-  E *new_mean, *new_cov;                      // after the observation
+  E *df, *dq, *dh, *dr, *db, *dd, *dy;  // operands
+  E *mean, *cov;                        // of the prediction, or the operands of step 0
+  E *new_mean, *new_cov;                // after the observation
 
   FilterTangent(int n, int m, Workspace<B, E>& memory)
       : n(n),
@@ -134,8 +134,7 @@ struct FilterTangent {
       dd[i] = KeepIf(is_seen, dd[i]);
       for (int j = 0; j < n; ++j) dh[i * row + j] = KeepIf(is_seen, dh[i * row + j]);
       for (int j = 0; j < m; ++j) {
-        dr[i * short_row + j] =
-            is_seen & (gain.seen[j] != E{}) ? dr[i * short_row + j] : E{};
+        dr[i * short_row + j] = is_seen & (gain.seen[j] != E{}) ? dr[i * short_row + j] : E{};
       }
     }
   }
@@ -239,8 +238,7 @@ struct FilterAdjoint {
     Product<B>(n, n, m, gain.Turned(gain.h), gain.Plain(x_), Into::kSet, t1_, row);
     for (int i = 0; i < n; ++i) {
       for (int j = 0; j <= i; ++j) {
-        q[i * row + j] = q[j * row + i] =
-            cov[i * row + j] + (t1_[i * row + j] + t1_[j * row + i]);
+        q[i * row + j] = q[j * row + i] = cov[i * row + j] + (t1_[i * row + j] + t1_[j * row + i]);
       }
     }
   }
@@ -264,7 +262,7 @@ struct FilterAdjoint {
   E *t1_, *kl_, *x_, *klk_, *s_inverse_, *k_memory_, *kappa_, *pi_, *g_;
 };
 
-// What both derivatives of the smoother need.
+// Terms that both derivatives of the smoother need.
 template <class B, class E>
 struct SmootherTerms {
   int n;
@@ -424,8 +422,7 @@ struct SmootherAdjoint {
     Product<B>(n, n, n, next.Plain(terms.w), mb, Into::kSet, t1_, row);
     for (int i = 0; i < n; ++i) {
       for (int j = 0; j <= i; ++j) {
-        const E outer =
-            MulAdd(filtered_mean[i], terms.fe[j], filtered_mean[j] * terms.fe[i]);
+        const E outer = MulAdd(filtered_mean[i], terms.fe[j], filtered_mean[j] * terms.fe[i]);
         filtered_cov[i * row + j] = filtered_cov[j * row + i] =
             MulAdd(half, outer, t1_[i * row + j] + t1_[j * row + i]);
       }
@@ -439,8 +436,7 @@ struct SmootherAdjoint {
     for (int i = 0; i < n; ++i) {
       for (int j = 0; j <= i; ++j) {
         const E outer = MulAdd(b[i], terms.e[j], b[j] * terms.e[i]);
-        q[i * row + j] = q[j * row + i] =
-            MulAdd(half, outer, t2_[i * row + j] + t2_[j * row + i]);
+        q[i * row + j] = q[j * row + i] = MulAdd(half, outer, t2_[i * row + j] + t2_[j * row + i]);
       }
     }
   }

@@ -77,10 +77,12 @@ def _wrong(name, signature, static, compiled, hints, args, kwargs) -> str | None
   try:
     arguments = signature.bind(*args, **kwargs).arguments
   except TypeError as error:
+    unknown = [key for key in kwargs if key not in signature.parameters]
+    what = f"got an unexpected keyword argument '{unknown[0]}'" if unknown else error
     plain = signature.replace(
         parameters=[x.replace(annotation=x.empty) for x in signature.parameters.values()],
         return_annotation=signature.empty)
-    return f"{name}(): {error}; its signature is {name}{plain}."
+    return f"{name}(): {what}; its signature is {name}{plain}."
   for place, (parameter, value) in enumerate(arguments.items()):
     if parameter in static:
       if isinstance(value, (jax.Array, np.ndarray)):

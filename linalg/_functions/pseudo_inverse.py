@@ -49,8 +49,9 @@ outside_range_p = given_factors(
     transpose=_outside_range_transpose)
 
 
-def outside_range_of_adjoint(a, u, inverses, vh, x):
-  """(I - A⁺ A) X."""
+def outside_range_of_adjoint(*operands):
+  """(I - A⁺ A) X, for A, its singular vectors and inverse values as they are used for A⁺, and X."""
+  a, u, inverses, vh, x = operands
   return outside_range_p(adjoint(a), adjoint(vh), inverses, adjoint(u), x)
 
 

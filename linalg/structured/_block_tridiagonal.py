@@ -101,7 +101,7 @@ def _make_operations(kind, signature, handlers, scans, inverse) -> _Operations:
     again = functools.partial(solve_p, *known)
     x = again(b)
     da = None if dd is None and de is None else (dd, de)
-    return x, solution_tangent(again, da, db, lambda da: _multiply(*da, x))
+    return x, solution_tangent(again, da, db, lambda da: _multiply(da[0], da[1], x))
 
   def solve_transpose(cotangents, operands):
     # A is Hermitian, so its transpose is its conjugate.

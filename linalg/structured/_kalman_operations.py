@@ -8,7 +8,7 @@ for missing components. Covariances are symmetric. w is 0 where nothing is missi
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -94,11 +94,10 @@ class _Model(NamedTuple):
   def keep_rows(self, x):
     return x if self.seen is None else jnp.where(self.seen[..., None], x, 0)
 
-  def keep_square(self, x):
-    return x if self.seen is None else jnp.where(self._both(), x, 0)
-
-  def _both(self):
-    return self.seen[..., :, None] & self.seen[..., None, :]
+  def keep_square(self, x, other: Any = 0):
+    if self.seen is None:
+      return x
+    return jnp.where(self.seen[..., :, None] & self.seen[..., None, :], x, other)
 
 
 def _model(operands) -> _Model:
@@ -111,7 +110,7 @@ def _model(operands) -> _Model:
   model = _Model(y - d, f, q, h, r, mean, cov, b, mask)
   if mask is None:
     return model
-  r = jnp.where(model._both(), r, on_diagonal(r).astype(r.dtype))
+  r = model.keep_square(r, on_diagonal(r).astype(r.dtype))
   return model._replace(v=model.keep(model.v), h=model.keep_rows(h), r=r)
 
 
@@ -120,7 +119,8 @@ def _gain(v, h, r, mean, cov):
   hp = product(h, cov)
   v = v - _times(h, mean)
   factor, info = cholesky_p(product(hp, h, adjoint_b=True) + r)
-  return factor, info, cholesky_solve_p(factor, hp), cholesky_solve_p(factor, v[..., None])[..., 0], v
+  e = cholesky_solve_p(factor, v[..., None])[..., 0]
+  return factor, info, cholesky_solve_p(factor, hp), e, v
 
 
 def _predicted(model, means, covs):
@@ -133,7 +133,7 @@ def _predicted(model, means, covs):
 
 
 def _filter_fallback(*operands):
-  """The same recursion as a scan."""
+  """The handler's recursion as a scan."""
   model = _model(operands)
 
   def step(carry, given):
@@ -237,8 +237,10 @@ _TANGENTS = "t m, f n n, q n n, h m n, r m m, n, n n, u n, v m"
 _H = 3
 
 filter_jvp_p, filter_vjp_p = linear_pair(
-    ("linalg_kalman_filter_jvp", f"{_OPERANDS}, {_MOMENTS}, {_TANGENTS} -> {_MOMENTS}, ()", [0] * 3),
-    ("linalg_kalman_filter_vjp", f"{_OPERANDS}, {_MOMENTS}, {_MOMENTS}, () -> {_TANGENTS}", [0] * 9),
+    ("linalg_kalman_filter_jvp",
+     f"{_OPERANDS}, {_MOMENTS}, {_TANGENTS} -> {_MOMENTS}, ()", [0] * 3),
+    ("linalg_kalman_filter_vjp",
+     f"{_OPERANDS}, {_MOMENTS}, {_MOMENTS}, () -> {_TANGENTS}", [0] * 9),
     _filter_tangent,
     constants=12,
     argument=_filter_argument,
@@ -271,7 +273,7 @@ def _solve_semidefinite(p, x):
   diagonal = diagonal_of(fixed)[..., None]
   scale = jnp.where(diagonal > 0, 1 / jnp.sqrt(jnp.where(diagonal > 0, diagonal, 1)), 0)
   values, vectors, _ = eigh_p(scale * fixed * scale.mT)
-  dropped = values <= 64 * p.shape[-1] * jnp.finfo(p.dtype).eps  # NaN stays
+  dropped = values <= 8 * p.shape[-1] * jnp.finfo(p.dtype).eps  # NaN stays
   inverse = jnp.where(dropped, 0, 1 / jnp.where(dropped, 1, values))[..., None]
   vectors = scale * vectors
   solve = lambda _, x: product(vectors, inverse * product(vectors, x, adjoint_a=True))
@@ -279,7 +281,7 @@ def _solve_semidefinite(p, x):
 
 
 class _SmootherGains(NamedTuple):
-  """What the recursion needs of all steps but the last."""
+  """The terms of the recursion, for all steps but the last."""
 
   f: jax.Array
   q: jax.Array
@@ -319,7 +321,7 @@ def _smoother_fallback(*operands):
   most = 30 if covs.dtype == jnp.float32 else 7e5
 
   def step(carry, given):
-    (r, information, noise), later = carry
+    (r, information, noise, largest), later = carry
     mean, cov, ahead, gt, own_f, own_q, last, f, q, h, r_cov, kt, e, a, z = given
     eye = expand(jnp.eye(cov.shape[-1], dtype=cov.dtype), cov)
     smoothed = mean + _times(cov, r), _congruence(
@@ -327,22 +329,24 @@ def _smoother_fallback(*operands):
     g = adjoint(gt)
     other = mean + _times(g, later[0] - ahead), _congruence(
         eye - product(g, own_f), cov) + _congruence(g, later[1] + own_q)
-    condition = jnp.sum(diagonal_of(cov) * diagonal_of(information), axis=-1)
+    condition = jnp.sum(diagonal_of(cov) * largest, axis=-1)
     ill = (condition > most) & ~last
     smoothed = (
         jnp.where(ill[..., None], other[0], smoothed[0]),
         jnp.where(ill[..., None, None], other[1], smoothed[1]))
     smoothed = smoothed[0], _with_transpose(smoothed[1] / 2)
     r = _turned_times(h, e) + _turned_times(a, r)
+    largest = _turned_times(a * a, diagonal_of(information))
     ia = product(information, a)
     j = z - product(kt, ia)
     noise = _congruence(adjoint(a), noise) + _congruence(adjoint(j), r_cov)
     information = product(a, ia, adjoint_a=True) + product(h, z, adjoint_a=True)
     information = _with_transpose(information / 2)
+    largest = largest + diagonal_of(information)
     noise = noise + _congruence(information, q)
     state = (
         _turned_times(f, r), _congruence(adjoint(f), information),
-        _congruence(adjoint(f), noise))
+        _congruence(adjoint(f), noise), _turned_times(f * f, largest))
     return (state, smoothed), smoothed
 
   # A step goes back over its observation and over the transition that leads to it.
@@ -357,7 +361,7 @@ def _smoother_fallback(*operands):
       (lead(model.f), lead(model.q), model.h, model.r, kt, e, a, z), (2, 2, 2, 2, 2, 1, 2, 2),
       strict=True)]
   zero, zeros = zeros_like(means[..., -1, :]), zeros_like(covs[..., -1, :, :])
-  _, found = jax.lax.scan(step, ((zero, zeros, zeros), (zero, zeros)), xs, reverse=True)
+  _, found = jax.lax.scan(step, ((zero, zeros, zeros, zero), (zero, zeros)), xs, reverse=True)
   return [_steps_last(x, core) for x, core in zip(found, (1, 2), strict=True)]
 
 

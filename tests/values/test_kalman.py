@@ -1,4 +1,4 @@
-"""Kalman filters and smoothers, against dense conditionals in high precision and NumPy's recursion."""
+"""Kalman filters and smoothers, against dense conditionals in high precision and NumPy."""
 
 import functools
 
