@@ -412,7 +412,6 @@ def test_derivatives_of_pseudo_inverses(wide, kind, rng):
     close(mine, theirs, np.float64, 1e6)
 
 
-@pytest.mark.extended
 @ONE_KIND
 def test_derivatives_of_randomized_svd(kind, rng):
   """Derivatives are those of the exact triplets, to second order. No tall array moves."""

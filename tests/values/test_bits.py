@@ -43,7 +43,6 @@ def test_the_page_names_those_that_do_not_keep_it():
   assert named == varying | {"eigh_gauge_error"}  # this one has no case
 
 
-@selection.extended_for("sqrtm")
 @selection.one_dtype
 @cases.each(KEPT)
 @pytest.mark.parametrize("n", [5, *(pytest.param(n, marks=extended) for n in (2, 3, 16, 33))])
