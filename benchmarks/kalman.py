@@ -1,11 +1,14 @@
 """Times Kalman filters and smoothers, with gradients, and the time to compile them.
 
   python benchmarks/kalman.py
+  python benchmarks/kalman.py --shared
   python benchmarks/kalman.py --function smoother --batch 0 --steps 1000
 
 The contenders take turns: `linalg.structured`, a `lax.scan` on stock JAX in dynamax's form under
 `vmap`, that scan under `linalg.accelerate(products=True)`, and dynamax where it is installed.
-Parameters serve the whole batch. The gradient is that of the sum of all results by all parameters.
+Each series has a transition of its own. With --shared, one model serves all: then a scan computes
+the covariances once, because no series changes them. The gradient is that of the sum of all results
+by all parameters.
 """
 
 import argparse
@@ -111,9 +114,10 @@ def _dynamax(function, y, parameters):
   return found.smoothed_means, found.smoothed_covariances, found.marginal_loglik
 
 
-def contenders(function: str, batched: bool) -> dict[str, tuple[Callable[..., Any], bool]]:
+def contenders(
+    function: str, axes: dict[str, int | None] | None, batched: bool) -> dict[str, tuple[Callable[..., Any], bool]]:
   """Each contender, and whether it is accelerated."""
-  over = lambda f: jax.vmap(f, in_axes=(0, None)) if batched else f
+  over = lambda f: jax.vmap(f, in_axes=(0, axes)) if batched else f
   ours = kalman_filter if function == "filter" else kalman_smoother
   scan = over(scan_filter if function == "filter" else scan_smoother)
   found = {
@@ -135,6 +139,7 @@ def main() -> None:
   parser.add_argument("--seen", type=int, default=2, help="components of an observation")
   parser.add_argument("--batch", type=int, default=256, help="0 for a single series")
   parser.add_argument("--steps", type=int, default=500)
+  parser.add_argument("--shared", action="store_true", help="one model for all series")
   parser.add_argument("--dtype", default="float64")
   parser.add_argument("--rounds", type=int, default=7)
   parser.add_argument("--seconds", type=float, default=20, help="at most, for one row")
@@ -143,12 +148,18 @@ def main() -> None:
   parameters = model(args.states, args.seen, args.dtype)
   shape = (args.batch,) * (args.batch > 0) + (args.steps, args.seen)
   y = jnp.asarray(np.random.default_rng(1).standard_normal(shape), args.dtype)
+  axes = dict.fromkeys(NAMES)
+  if args.batch and not args.shared:
+    noise = np.random.default_rng(2).standard_normal((args.batch, args.states, args.states))
+    parameters["transition"] += 0.01 * jnp.asarray(noise, args.dtype)
+    axes["transition"] = 0
   table = Table(title=f"{args.function}, {args.states} states, {args.dtype}{list(shape)}")
   for column in ("", "ms", "scan / this", "ms to compile", "scan / this", "difference"):
     table.add_column(column, justify="right")
   for gradient in (False, True):
     calls, compile_ms, results = {}, {}, {}
-    for name, (run, accelerated) in contenders(args.function, args.batch > 0).items():
+    for name, (run, accelerated) in contenders(
+        args.function, axes, args.batch > 0).items():
       function = jax.value_and_grad(functools.partial(_total, run), 1) if gradient else run
       with linalg.accelerated(accelerated, products=True):
         jax.clear_caches()
@@ -157,7 +168,10 @@ def main() -> None:
         compile_ms[name] = 1e3 * (time.perf_counter() - start)
       calls[name] = functools.partial(
           lambda f, *operands: jax.block_until_ready(f(*operands)), compiled, y, parameters)
-      results[name] = [np.asarray(x) for x in jax.tree.leaves(calls[name]())]
+      # The gradient by a covariance is symmetric in ours, where only that part has a meaning.
+      results[name] = [
+          np.asarray(x + x.mT if x.shape[-1:] == x.shape[-2:-1] else x)
+          for x in jax.tree.leaves(calls[name]())]
     samples = measure(calls, args.rounds, args.seconds)
     for name in calls:
       times = summarise({"ours": samples[name], "scan": samples["scan"]})

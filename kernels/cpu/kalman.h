@@ -31,8 +31,8 @@ struct Steps {
 
 // Moves a matrix between memory and lanes, or rows of a single series. `series` is the first one.
 template <class B, class E, class T>
-void Load(const Steps<T>& source, int64_t series, int64_t step, int64_t rows, int64_t cols,
-          E* target) {
+LINALG_INLINE void Load(const Steps<T>& source, int64_t series, int64_t step, int64_t rows,
+                        int64_t cols, E* target) {
   const T* const from = source.At(series, step);
   if constexpr (kLanesOf<E> > 1) {
     LoadElements(from, source.stride(), rows * cols, target);
@@ -42,8 +42,8 @@ void Load(const Steps<T>& source, int64_t series, int64_t step, int64_t rows, in
   }
 }
 template <class B, class E, class T>
-void Store(const E* source, int64_t rows, int64_t cols, const Steps<T>& target, int64_t series,
-           int64_t step) {
+LINALG_INLINE void Store(const E* source, int64_t rows, int64_t cols, const Steps<T>& target,
+                         int64_t series, int64_t step) {
   T* const to = target.At(series, step);
   if constexpr (kLanesOf<E> > 1) {
     StoreElements(source, rows * cols, target.stride(), to);
@@ -181,6 +181,26 @@ void ForEachSeries(ffi::ThreadPool& pool, int64_t batch, int64_t order, double o
   });
 }
 
+// Calls body(n, m) with both as constants for the smallest models in lanes.
+template <class E, class Body>
+void DispatchModel(int n, int m, Body&& body) {
+  if constexpr (kLanesOf<E> > 1) {
+    const auto is = [&]<int kN, int kM>(std::integral_constant<int, kN> states,
+                                        std::integral_constant<int, kM> seen) {
+      if (n != kN || m != kM) return false;
+      body(states, seen);
+      return true;
+    };
+    using One = std::integral_constant<int, 1>;
+    using Two = std::integral_constant<int, 2>;
+    if (is(Two(), One())) return;
+    if (is(std::integral_constant<int, 3>(), One())) return;
+    if (is(std::integral_constant<int, 4>(), One())) return;
+    if (is(std::integral_constant<int, 4>(), Two())) return;
+  }
+  body(n, m);
+}
+
 template <class Body>
 void DispatchReal(ffi::DataType dtype, Body&& body) {
   DispatchDtype(dtype, [&]<class T>(std::type_identity<T> type) {
@@ -230,14 +250,12 @@ FilterOperands<T> ReadFilter(const SeriesShape& series, ffi::AnyBuffer& y, ffi::
 }
 
 // The operands of one step after another, its predicted moments and its gain.
-template <class B, class E, class T>
+template <class B, class E, class T, class N = int, class M = int>
 class FilterSteps {
  public:
-  FilterSteps(const FilterOperands<T>& operands, int64_t series, small::Workspace<B, E>& memory)
-      : prediction(ToInt(operands.series.n), memory),
-        gain(ToInt(operands.series.n), ToInt(operands.m), memory),
-        x_(operands),
-        series_(series) {}
+  FilterSteps(const FilterOperands<T>& operands, int64_t series, N n, M m,
+              small::Workspace<B, E>& memory)
+      : prediction(n, memory), gain(n, m, memory), x_(operands), series_(series) {}
 
   static int64_t Size(int n, int m) {
     return small::KalmanPrediction<B, E>::Size(n) + small::KalmanGain<B, E>::Size(n, m);
@@ -251,12 +269,12 @@ class FilterSteps {
       Load<B>(x_.mean, series_, 0, 1, n, prediction.mean);
       Load<B>(x_.cov, series_, 0, n, n, prediction.cov);
     } else {
-      if (IsNew(x_.f, step - 1)) {
+      if (IsNew(x_.f)) {
         Load<B>(x_.f, series_, step - 1, n, n, prediction.f);
         prediction.Transpose();
       }
-      if (IsNew(x_.q, step - 1)) Load<B>(x_.q, series_, step - 1, n, n, prediction.q);
-      if (IsNew(x_.b, step - 1)) Load<B>(x_.b, series_, step - 1, 1, n, prediction.b);
+      if (IsNew(x_.q)) Load<B>(x_.q, series_, step - 1, n, n, prediction.q);
+      if (IsNew(x_.b)) Load<B>(x_.b, series_, step - 1, 1, n, prediction.b);
       has_transition_ = true;
       prediction.Predict(before, cov_before);
     }
@@ -277,11 +295,11 @@ class FilterSteps {
 
   bool masked() const { return x_.masked(); }
 
-  small::KalmanPrediction<B, E> prediction;
-  small::KalmanGain<B, E> gain;
+  small::KalmanPrediction<B, E, N> prediction;
+  small::KalmanGain<B, E, N, M> gain;
 
  private:
-  bool IsNew(const Steps<T>& operand, int64_t) const { return !has_transition_ || operand.each(); }
+  bool IsNew(const Steps<T>& operand) const { return !has_transition_ || operand.each(); }
 
   FilterOperands<T> x_;
   int64_t series_;

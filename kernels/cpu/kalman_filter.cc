@@ -28,15 +28,16 @@ struct KalmanFilterProblem {
       return FilterSteps<B, E, T>::Size(n, m) + (3 * n + m) * row + row;
     };
     ForEachSeries<T>(pool, operands.series.batch, std::max(n, m), operands.operations(), count,
-                     [&]<class B, class E>(int64_t i, E* memory) { RunOn<B>(i, memory); });
+                     [&]<class B, class E>(int64_t i, E* memory) {
+                       DispatchModel<E>(n, m, [&](auto n, auto m) { RunOn<B>(i, n, m, memory); });
+                     });
   }
 
  private:
-  template <class B, class E>
-  void RunOn(int64_t i, E* first) const {
-    const int n = ToInt(operands.series.n), m = ToInt(operands.m);
+  template <class B, class E, class N, class M>
+  void RunOn(int64_t i, N n, M m, E* first) const {
     small::Workspace<B, E> memory{first};
-    FilterSteps<B, E, T> steps(operands, i, memory);
+    FilterSteps<B, E, T, N, M> steps(operands, i, n, m, memory);
     auto& gain = steps.gain;
     E *const mean = memory.Vector(n), *const cov = memory.Matrix(n, n),
              *const a_turned = memory.Matrix(n, n), *const product = memory.Matrix(n, n),
@@ -115,7 +116,7 @@ struct KalmanFilterTangentProblem {
   void RunOn(int64_t i, E* first) const {
     const int n = ToInt(operands.series.n), m = ToInt(operands.m);
     small::Workspace<B, E> memory{first};
-    FilterSteps<B, E, T> steps(operands, i, memory);
+    FilterSteps<B, E, T> steps(operands, i, n, m, memory);
     small::FilterTangent<B, E> tangent(n, m, memory);
     // The filtered moments of the last step, and of this one.
     E *before = memory.Vector(n), *cov_before = memory.Matrix(n, n);
@@ -204,16 +205,17 @@ struct KalmanFilterAdjointProblem {
              (6 * n + m + 5) * row + (m + 1) * short_row;
     };
     ForEachSeries<T>(pool, operands.series.batch, std::max(n, m), 2.5 * operands.operations(),
-                     count, [&]<class B, class E>(int64_t i, E* memory) { RunOn<B>(i, memory); });
+                     count, [&]<class B, class E>(int64_t i, E* memory) {
+                       DispatchModel<E>(n, m, [&](auto n, auto m) { RunOn<B>(i, n, m, memory); });
+                     });
   }
 
  private:
-  template <class B, class E>
-  void RunOn(int64_t i, E* first) const {
-    const int n = ToInt(operands.series.n), m = ToInt(operands.m);
+  template <class B, class E, class N, class M>
+  void RunOn(int64_t i, N n, M m, E* first) const {
     small::Workspace<B, E> memory{first};
-    FilterSteps<B, E, T> steps(operands, i, memory);
-    small::FilterAdjoint<B, E> adjoint(n, m, memory);
+    FilterSteps<B, E, T, N, M> steps(operands, i, n, m, memory);
+    small::FilterAdjoint<B, E, N, M> adjoint(n, m, memory);
     Sum<B, E, T> f_sum(f, n, n, memory), q_sum(q, n, n, memory), h_sum(h, m, n, memory),
         r_sum(r, m, m, memory), b_sum(b, 1, n, memory), d_sum(d, 1, m, memory);
     // The filtered moments of this step and of the one before, and the cotangents of this one.

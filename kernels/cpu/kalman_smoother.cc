@@ -93,17 +93,18 @@ struct KalmanSmootherProblem {
              small::SmootherGain<B, E>::Size(n) + (6 * n + 4) * PaddedColumns<E, B>(n);
     };
     ForEachSeries<T>(pool, operands.series.batch, std::max(n, m), 3 * operands.operations(), count,
-                     [&]<class B, class E>(int64_t i, E* memory) { RunOn<B>(i, memory); });
+                     [&]<class B, class E>(int64_t i, E* memory) {
+                       DispatchModel<E>(n, m, [&](auto n, auto m) { RunOn<B>(i, n, m, memory); });
+                     });
   }
 
  private:
-  template <class B, class E>
-  void RunOn(int64_t i, E* first) const {
-    const int n = ToInt(operands.series.n), m = ToInt(operands.m);
+  template <class B, class E, class N, class M>
+  void RunOn(int64_t i, N n, M m, E* first) const {
     small::Workspace<B, E> memory{first};
-    FilterSteps<B, E, T> steps(operands, i, memory);
-    small::KalmanSmoothing<B, E> smoothing(n, m, memory);
-    small::SmootherGain<B, E> gain(n, memory);
+    FilterSteps<B, E, T, N, M> steps(operands, i, n, m, memory);
+    small::KalmanSmoothing<B, E, N, M> smoothing(n, m, memory);
+    small::SmootherGain<B, E, N> gain(n, memory);
     E *mean = memory.Vector(n), *cov = memory.Matrix(n, n);
     E *before = memory.Vector(n), *cov_before = memory.Matrix(n, n);
     E *later = memory.Vector(n), *later_cov = memory.Matrix(n, n);

@@ -70,10 +70,11 @@ LINALG_INLINE void AddProductRows(int cols, int depth, const E* a, int64_t a_row
   constexpr int kWidth = kColumns<E, B>, kMost = kWidth == 1 ? 4 : 2;
   const int blocks = (cols + kWidth - 1) / kWidth;
   const int64_t next = kWidth == 1 ? b.col : kWidth;
-  const auto run = [&]<int kCols>(std::integral_constant<int, kCols>, int j) {
-    AddProductBlock<kRows, kCols, B>(depth, a, a_row, a_col, b.data + j * next, b.row, next, into,
-                                     c + j * kWidth, c_row);
-  };
+  const auto run = [&]<int kCols>(std::integral_constant<int, kCols>, int j)
+                       __attribute__((always_inline)) {
+                         AddProductBlock<kRows, kCols, B>(depth, a, a_row, a_col, b.data + j * next,
+                                                          b.row, next, into, c + j * kWidth, c_row);
+                       };
   int j = 0;
   for (; j + kMost <= blocks; j += kMost) run(std::integral_constant<int, kMost>(), j);
   if constexpr (kMost > 2) {
@@ -83,12 +84,18 @@ LINALG_INLINE void AddProductRows(int cols, int depth, const E* a, int64_t a_row
   if (blocks - j == 1) run(std::integral_constant<int, 1>(), j);
 }
 
-// c = a b, c + a b or c - a b. If kLower, the entries above the diagonal are undefined. Blocks of
-// columns need b.col = 1.
-template <class B, bool kLower = false, class E>
-LINALG_ONCE void Product(int rows, int cols, int depth, Strided<E> a, Strided<E> b, Into into, E* c,
-                         int64_t c_row) {
-  const auto run = [&]<int kRows>(std::integral_constant<int, kRows>, int i) {
+// Sizes are numbers, or constants for models that are so small that calls would take most of the
+// time.
+template <class... Sizes>
+inline constexpr bool kAreConstant = (!std::is_same_v<Sizes, int> && ...);
+
+inline constexpr std::integral_constant<int, 1> kOne;
+
+template <class B, bool kLower, class E>
+LINALG_INLINE void ProductInline(int rows, int cols, int depth, Strided<E> a, Strided<E> b,
+                                 Into into, E* c, int64_t c_row) {
+  const auto run = [&]<int kRows>(std::integral_constant<int, kRows>,
+                                  int i) __attribute__((always_inline)) {
     AddProductRows<kRows, B>(kLower ? std::min(i + kRows, cols) : cols, depth, a.data + i * a.row,
                              a.row, a.col, b, into, c + i * c_row, c_row);
   };
@@ -97,6 +104,24 @@ LINALG_ONCE void Product(int rows, int cols, int depth, Strided<E> a, Strided<E>
   if (rows - i == 3) return run(std::integral_constant<int, 3>(), i);
   if (rows - i == 2) return run(std::integral_constant<int, 2>(), i);
   if (rows - i == 1) run(std::integral_constant<int, 1>(), i);
+}
+
+template <class B, bool kLower, class E>
+LINALG_ONCE void ProductCalled(int rows, int cols, int depth, Strided<E> a, Strided<E> b, Into into,
+                               E* c, int64_t c_row) {
+  ProductInline<B, kLower>(rows, cols, depth, a, b, into, c, c_row);
+}
+
+// c = a b, c + a b or c - a b. If kLower, the entries above the diagonal are undefined. Blocks of
+// columns need b.col = 1.
+template <class B, bool kLower = false, class Rows, class Cols, class Depth, class E>
+LINALG_INLINE void Product(Rows rows, Cols cols, Depth depth, Strided<E> a, Strided<E> b, Into into,
+                           E* c, int64_t c_row) {
+  if constexpr (kAreConstant<Rows, Cols, Depth>) {
+    ProductInline<B, kLower>(rows, cols, depth, a, b, into, c, c_row);
+  } else {
+    ProductCalled<B, kLower>(rows, cols, depth, a, b, into, c, c_row);
+  }
 }
 
 // y = a x, a chain of fused products for each entry.
@@ -148,7 +173,7 @@ LINALG_INLINE void AddTranspose(int n, int64_t row, E* a, E scale) {
 // If kSemidefinite, a pivot that may be a rounding error of its diagonal entry counts as zero, and
 // so does its inverse: L D Lᵀ X = Y then has a solution for Y in the range.
 template <bool kSemidefinite, class B, class E>
-LINALG_ONCE Mask<E> FactorLdl(int n, int64_t row, E* a, E* inverse) {
+LINALG_INLINE Mask<E> FactorLdlInline(int n, int64_t row, E* a, E* inverse) {
   constexpr int kWidth = kColumns<E, B>;
   Mask<E> positive = E{} == E{};
   if constexpr (kSemidefinite) {
@@ -179,10 +204,22 @@ LINALG_ONCE Mask<E> FactorLdl(int n, int64_t row, E* a, E* inverse) {
   return positive;
 }
 
-// x (n, cols) := (L D Lᵀ)⁻¹ x
+template <bool kSemidefinite, class B, class E>
+LINALG_ONCE Mask<E> FactorLdlCalled(int n, int64_t row, E* a, E* inverse) {
+  return FactorLdlInline<kSemidefinite, B>(n, row, a, inverse);
+}
+template <bool kSemidefinite, class B, class Size, class E>
+LINALG_INLINE Mask<E> FactorLdl(Size n, int64_t row, E* a, E* inverse) {
+  if constexpr (kAreConstant<Size>) {
+    return FactorLdlInline<kSemidefinite, B>(n, row, a, inverse);
+  } else {
+    return FactorLdlCalled<kSemidefinite, B>(n, row, a, inverse);
+  }
+}
+
 template <class B, class E>
-LINALG_ONCE void SolveLdl(int n, int64_t row, const E* a, const E* inverse, int cols, int64_t x_row,
-                          E* x) {
+LINALG_INLINE void SolveLdlInline(int n, int64_t row, const E* a, const E* inverse, int cols,
+                                  int64_t x_row, E* x) {
   constexpr int kWidth = kColumns<E, B>;
   for (int j = 0; j < cols; j += kWidth) {
     for (int i = 0; i < n; ++i) {
@@ -199,6 +236,23 @@ LINALG_ONCE void SolveLdl(int n, int64_t row, const E* a, const E* inverse, int 
       }
       StoreColumns(sum, x + i * x_row + j);
     }
+  }
+}
+
+template <class B, class E>
+LINALG_ONCE void SolveLdlCalled(int n, int64_t row, const E* a, const E* inverse, int cols,
+                                int64_t x_row, E* x) {
+  SolveLdlInline<B>(n, row, a, inverse, cols, x_row, x);
+}
+
+// x (n, cols) := (L D Lᵀ)⁻¹ x
+template <class B, class Size, class Cols, class E>
+LINALG_INLINE void SolveLdl(Size n, int64_t row, const E* a, const E* inverse, Cols cols,
+                            int64_t x_row, E* x) {
+  if constexpr (kAreConstant<Size, Cols>) {
+    SolveLdlInline<B>(n, row, a, inverse, cols, x_row, x);
+  } else {
+    SolveLdlCalled<B>(n, row, a, inverse, cols, x_row, x);
   }
 }
 
@@ -228,14 +282,14 @@ LINALG_INLINE Strided<E> TransposedRight(int rows, int cols, const E* a, int64_t
 }
 
 // The moments of the next state: F m + b and F P Fᵀ + Q.
-template <class B, class E>
+template <class B, class E, class N = int>
 struct KalmanPrediction {
-  int n;
+  N n;
   int64_t row;
   E *f, *q, *b;        // operands
   E *fp, *mean, *cov;  // F P, and the moments
 
-  KalmanPrediction(int n, Workspace<B, E>& memory)
+  KalmanPrediction(N n, Workspace<B, E>& memory)
       : n(n),
         row(PaddedColumns<E, B>(n)),
         f(memory.Matrix(n, n)),
@@ -274,9 +328,10 @@ struct KalmanPrediction {
 };
 
 // The gain of an observation y of the state with the moments of `prediction`.
-template <class B, class E>
+template <class B, class E, class N = int, class M = int>
 struct KalmanGain {
-  int n, m;
+  N n;
+  M m;
   int64_t row, short_row;
   E *all_h, *all_r, *d, *y, *seen;  // operands
   E *h, *r;                         // the same with missing components out
@@ -284,7 +339,7 @@ struct KalmanGain {
   Strided<E> ht{};
   Mask<E> positive;  // whether S is positive definite
 
-  KalmanGain(int n, int m, Workspace<B, E>& memory)
+  KalmanGain(N n, M m, Workspace<B, E>& memory)
       : n(n),
         m(m),
         row(PaddedColumns<E, B>(n)),
@@ -342,7 +397,7 @@ struct KalmanGain {
     Product<B, true>(m, m, n, Plain(hp_), ht, Into::kAdd, s, short_row);
     Mirror(m, short_row, s);
     positive = FactorLdl<false, B>(m, short_row, s, inverse);
-    SolveLdl<E>(m, short_row, s, inverse, 1, 1, e);
+    SolveLdl<E>(m, short_row, s, inverse, kOne, 1, e);
     std::copy(hp_, hp_ + m * row, kt);
     SolveLdl<B>(m, short_row, s, inverse, n, row, kt);
   }
@@ -359,10 +414,11 @@ struct KalmanGain {
 };
 
 // Joseph's form. `a_turned` receives Aᵀ.
-template <class B, class E>
-LINALG_INLINE void KalmanUpdate(const KalmanGain<B, E>& gain, const E* mean, const E* cov,
+template <class B, class E, class N, class M>
+LINALG_INLINE void KalmanUpdate(const KalmanGain<B, E, N, M>& gain, const E* mean, const E* cov,
                                 E* a_turned, E* product, E* rk, E* new_mean, E* new_cov) {
-  const int n = gain.n, m = gain.m;
+  const N n = gain.n;
+  const M m = gain.m;
   const int64_t row = gain.row;
   SetIdentity(n, row, a_turned);
   Product<B>(n, n, m, gain.Turned(gain.h), gain.Plain(gain.kt), Into::kSubtract, a_turned, row);
@@ -372,19 +428,20 @@ LINALG_INLINE void KalmanUpdate(const KalmanGain<B, E>& gain, const E* mean, con
   Product<B, true>(n, n, m, gain.Turned(gain.kt), gain.Plain(rk), Into::kAdd, new_cov, row);
   Mirror(n, row, new_cov);
   std::copy(mean, mean + n, new_mean);
-  Product<B>(1, n, m, {gain.v, 0, 1}, gain.Plain(gain.kt), Into::kAdd, new_mean, row);
+  Product<B>(kOne, n, m, {gain.v, 0, 1}, gain.Plain(gain.kt), Into::kAdd, new_mean, row);
 }
 
 // The smoother's state at a step: r, N and W of the comment at the top, of the later observations.
-template <class B, class E>
+template <class B, class E, class N = int, class M = int>
 struct KalmanSmoothing {
-  int n, m;
+  N n;
+  M m;
   int64_t row;
   E *r, *information, *noise;  // r, N and W
   E* largest;                  // bounds of the terms that were summed to the diagonal of N
   E *mean, *cov;               // smoothed
 
-  KalmanSmoothing(int n, int m, Workspace<B, E>& memory)
+  KalmanSmoothing(N n, M m, Workspace<B, E>& memory)
       : n(n),
         m(m),
         row(PaddedColumns<E, B>(n)),
@@ -426,7 +483,7 @@ struct KalmanSmoothing {
   // The smoothed moments, from the filtered ones.
   LINALG_INLINE void Smooth(const E* filtered, const E* filtered_cov) {
     std::copy(filtered, filtered + n, mean);
-    Product<B>(1, n, n, {r, 0, 1}, Plain(filtered_cov), Into::kAdd, mean, row);
+    Product<B>(kOne, n, n, {r, 0, 1}, Plain(filtered_cov), Into::kAdd, mean, row);
     SetIdentity(n, row, a_);
     Product<B>(n, n, n, Plain(information), Plain(filtered_cov), Into::kSubtract, a_, row);
     Congruence(a_, filtered_cov, t1_, Into::kSet, cov);
@@ -435,10 +492,10 @@ struct KalmanSmoothing {
   }
 
   // To the step before the one of `gain`, whose moments are predicted.
-  LINALG_INLINE void Observe(const KalmanGain<B, E>& gain) {
+  LINALG_INLINE void Observe(const KalmanGain<B, E, N, M>& gain) {
     Apply(m, n, Plain(gain.kt), r, u_);
     for (int i = 0; i < m; ++i) u_[i] = gain.e[i] - u_[i];
-    Product<B>(1, n, m, {u_, 0, 1}, Plain(gain.h), Into::kAdd, r, row);
+    Product<B>(kOne, n, m, {u_, 0, 1}, Plain(gain.h), Into::kAdd, r, row);
 
     SetIdentity(n, row, a_);
     Product<B>(n, n, m, Turned(gain.kt), Plain(gain.h), Into::kSubtract, a_, row);
@@ -465,7 +522,7 @@ struct KalmanSmoothing {
     FillNaN(failed > E{}, n * row, noise);
   }
 
-  LINALG_INLINE void MoveBack(const KalmanPrediction<B, E>& prediction) {
+  LINALG_INLINE void MoveBack(const KalmanPrediction<B, E, N>& prediction) {
     std::copy(r, r + n, mean);
     Apply(n, n, Turned(prediction.f), mean, r);
     std::copy(largest, largest + n, bounds_);
@@ -505,13 +562,13 @@ struct KalmanSmoothing {
 
 // The gain G of the smoother of Rauch, Tung and Striebel, from the moments of a step and their
 // prediction.
-template <class B, class E>
+template <class B, class E, class N = int>
 struct SmootherGain {
-  int n;
+  N n;
   int64_t row;
   E *s, *inverse, *gt, *b_turned;  // factors of P', Gᵀ, Bᵀ
 
-  SmootherGain(int n, Workspace<B, E>& memory)
+  SmootherGain(N n, Workspace<B, E>& memory)
       : n(n),
         row(PaddedColumns<E, B>(n)),
         s(memory.Matrix(n, n)),
@@ -523,7 +580,7 @@ struct SmootherGain {
     return 3 * int64_t{n} * PaddedColumns<E, B>(n) + PaddedColumns<E, B>(n);
   }
 
-  LINALG_INLINE void Compute(const KalmanPrediction<B, E>& next) {
+  LINALG_INLINE void Compute(const KalmanPrediction<B, E, N>& next) {
     std::copy(next.cov, next.cov + n * row, s);
     FactorLdl<true, B>(n, row, s, inverse);
     std::copy(next.fp, next.fp + n * row, gt);
@@ -536,16 +593,16 @@ struct SmootherGain {
 // The smoothed moments of Rauch, Tung and Striebel, from the filtered ones of a step and the
 // smoothed ones of the next. The covariance is in Joseph's form too, B P Bᵀ + G (Pₛ' + Q) Gᵀ with B
 // = I - G F. Both workspaces hold a matrix.
-template <class B, class E>
-LINALG_INLINE void SmootherUpdate(const KalmanPrediction<B, E>& next,
-                                  const SmootherGain<B, E>& gain, const E* mean, const E* cov,
+template <class B, class E, class N>
+LINALG_INLINE void SmootherUpdate(const KalmanPrediction<B, E, N>& next,
+                                  const SmootherGain<B, E, N>& gain, const E* mean, const E* cov,
                                   const E* later_mean, const E* later_cov, E* product, E* change,
                                   E* new_mean, E* new_cov) {
-  const int n = gain.n;
+  const N n = gain.n;
   const int64_t row = gain.row;
   for (int i = 0; i < n; ++i) change[i] = later_mean[i] - next.mean[i];
   std::copy(mean, mean + n, new_mean);
-  Product<B>(1, n, n, {change, 0, 1}, next.Plain(gain.gt), Into::kAdd, new_mean, row);
+  Product<B>(kOne, n, n, {change, 0, 1}, next.Plain(gain.gt), Into::kAdd, new_mean, row);
   Product<B>(n, n, n, next.Turned(gain.b_turned), next.Plain(cov), Into::kSet, product, row);
   Product<B, true>(n, n, n, next.Plain(product), next.Plain(gain.b_turned), Into::kSet, new_cov,
                    row);

@@ -103,9 +103,9 @@ struct FilterTangent {
     Apply(m, n, gain.Plain(gain.h), u_, re_);
     for (int i = 0; i < m; ++i) w_[i] = w_[i] - re_[i];
     std::copy(u_, u_ + n, new_mean);
-    Product<B>(1, n, m, {w_, 0, 1}, gain.Plain(gain.kt), Into::kAdd, new_mean, row);
+    Product<B>(kOne, n, m, {w_, 0, 1}, gain.Plain(gain.kt), Into::kAdd, new_mean, row);
     Apply(n, m, gain.Turned(dh), gain.e, u_);
-    Product<B>(1, n, n, {u_, 0, 1}, gain.Plain(filtered_cov), Into::kAdd, new_mean, row);
+    Product<B>(kOne, n, n, {u_, 0, 1}, gain.Plain(filtered_cov), Into::kAdd, new_mean, row);
 
     SetIdentity(n, row, a_turned_);
     Product<B>(n, n, m, gain.Turned(gain.h), gain.Plain(gain.kt), Into::kSubtract, a_turned_, row);
@@ -144,14 +144,15 @@ struct FilterTangent {
 
 // Cotangents of a step's operands, from those of the filtered moments: `mean` and a symmetric
 // `cov`, which become those of the predicted moments.
-template <class B, class E>
+template <class B, class E, class N = int, class M = int>
 struct FilterAdjoint {
-  int n, m;
+  N n;
+  M m;
   int64_t row, short_row;
   E *f, *q, *h, *r, *b, *d, *y;  // results; b is the predicted mean's, q its covariance's
   E *mean, *cov;
 
-  FilterAdjoint(int n, int m, Workspace<B, E>& memory)
+  FilterAdjoint(N n, M m, Workspace<B, E>& memory)
       : n(n),
         m(m),
         row(PaddedColumns<E, B>(n)),
@@ -182,8 +183,8 @@ struct FilterAdjoint {
 
   // `c` is the cotangent of the log likelihood. Sets y, d, h, r, and the cotangents of the
   // predicted moments, b and q.
-  LINALG_INLINE void Update(const KalmanGain<B, E>& gain, const E* filtered, const E* filtered_cov,
-                            E c, bool masked) {
+  LINALG_INLINE void Update(const KalmanGain<B, E, N, M>& gain, const E* filtered,
+                            const E* filtered_cov, E c, bool masked) {
     const E half = Number<E>(0.5), two = Number<E>(2);
     const E* const e = gain.e;
     Apply(m, n, gain.Plain(gain.kt), mean, kappa_);
@@ -244,7 +245,7 @@ struct FilterAdjoint {
   }
 
   // From b and q to f, and to the mean and cov of the step before, with its filtered moments.
-  LINALG_INLINE void Predict(const KalmanPrediction<B, E>& next, const E* before) {
+  LINALG_INLINE void Predict(const KalmanPrediction<B, E, N>& next, const E* before) {
     const E two = Number<E>(2);
     Product<B>(n, n, n, next.Plain(q), next.Plain(next.fp), Into::kSet, f, row);
     for (int i = 0; i < n; ++i) {
@@ -284,7 +285,7 @@ struct SmootherTerms {
   LINALG_INLINE void Compute(const KalmanPrediction<B, E>& next, const SmootherGain<B, E>& gain,
                              const E* later_mean, const E* later_cov) {
     for (int i = 0; i < n; ++i) e[i] = later_mean[i] - next.mean[i];
-    SolveLdl<E>(n, row, gain.s, gain.inverse, 1, 1, e);
+    SolveLdl<E>(n, row, gain.s, gain.inverse, kOne, 1, e);
     Apply(n, n, next.Turned(next.f), e, fe);
     Product<B>(n, n, n, next.Plain(later_cov), next.Plain(gain.gt), Into::kSet, v, row);
     SolveLdl<B>(n, row, gain.s, gain.inverse, n, row, v);
@@ -337,8 +338,8 @@ struct SmootherTangent {
     Apply(n, n, next.Plain(dq), terms.e, new_mean);
     for (int i = 0; i < n; ++i) z_[i] = (later_mean[i] - db[i]) - (z_[i] + new_mean[i]);
     std::fill(new_mean, new_mean + n, E{});
-    Product<B>(1, n, n, {x_, 0, 1}, next.Plain(gain.b_turned), Into::kSet, new_mean, row);
-    Product<B>(1, n, n, {z_, 0, 1}, next.Plain(gain.gt), Into::kAdd, new_mean, row);
+    Product<B>(kOne, n, n, {x_, 0, 1}, next.Plain(gain.b_turned), Into::kSet, new_mean, row);
+    Product<B>(kOne, n, n, {z_, 0, 1}, next.Plain(gain.gt), Into::kAdd, new_mean, row);
 
     Product<B>(n, n, n, next.Turned(df), next.Plain(terms.v), Into::kSet, t1_, row);
     Product<B>(n, n, n, next.Plain(cov), next.Plain(t1_), Into::kSet, t2_, row);

@@ -165,8 +165,11 @@ def test_dense_conditional(per_step, missing, rng):
   assert int(filtered.info) == 0
 
 
-@pytest.mark.parametrize(("n", "m"), [(1, 1), (2, 1), (4, 2), (5, 7), (13, 3), (33, 2)])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("n", "m", "dtype"), [
+    (1, 1, np.float64), (2, 1, np.float32), (3, 1, np.float64), (4, 1, np.float64),
+    (4, 2, np.float64), (5, 7, np.float32), (13, 3, np.float64),
+    pytest.param(33, 2, np.float64, marks=pytest.mark.extended),
+    pytest.param(13, 3, np.float32, marks=pytest.mark.extended)])
 def test_recursion(n, m, dtype, rng):
   """In lanes, one series at a time, and in the fallback beyond the limit of the handlers."""
   batch, steps = (11,), 6
@@ -185,8 +188,10 @@ def test_recursion(n, m, dtype, rng):
   assert filtered.filtered_means.dtype == dtype and not np.any(filtered.info)
 
 
-@pytest.mark.parametrize(("n", "m"), [(1, 2), (4, 2), (7, 3), (14, 9)])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("n", "m", "dtype"), [
+    (4, 2, np.float64), (7, 3, np.float32),
+    *[pytest.param(n, m, dtype, marks=pytest.mark.extended) for n, m, dtype in [
+        (1, 2, np.float32), (2, 1, np.float64), (4, 2, np.float32), (14, 9, np.float64)]]])
 def test_bits_do_not_depend_on_the_batch(n, m, dtype, rng):
   """Nor on whether parameters are shared, in values and derivatives."""
   y, parameters = _model(rng, 5, n, m, dtype)
@@ -236,8 +241,10 @@ def _jax_results(kind, mask):
   return lambda y, parameters: FUNCTIONS[kind](y, **parameters, mask=mask)[:3]
 
 
-@pytest.mark.parametrize("kind", FUNCTIONS)
-@pytest.mark.parametrize("per_step", [False, True])
+@pytest.mark.parametrize(("kind", "per_step"), [
+    ("filter", False), ("smoother", True),
+    pytest.param("filter", True, marks=pytest.mark.extended),
+    pytest.param("smoother", False, marks=pytest.mark.extended)])
 def test_derivatives(kind, per_step, rng):
   """First and second derivatives, against differences in extended precision."""
   steps, n, m = 3, 2, 2
@@ -272,17 +279,14 @@ def test_derivatives(kind, per_step, rng):
   np.testing.assert_allclose(found[2:], [float(second)] * 3, rtol=1e-7)
 
 
-@pytest.mark.parametrize("n", [3, 14])
+@pytest.mark.parametrize("n", [3, pytest.param(14, marks=pytest.mark.extended)])
 def test_handlers_of_derivatives(n, rng):
   """Tangents are those of the formula, and adjoints its transpose, with shared operands too."""
   y, parameters = _model(rng, 5, n, 2, batch=(3,), per_step=("transition", "observation_offset"))
-  operands = [
-      x if x.ndim == 3 + len(core) - 1 else x
-      for x, core in zip([y, *parameters.values()], ["m", *CORES.values()], strict=True)]
   operands = [y] + [
       x if name.startswith("initial") or x.ndim == len(core) + 2 else np.expand_dims(x, 1)
       for (name, x), core in zip(parameters.items(), CORES.values(), strict=True)]
-  operands[2], operands[9 - 1] = operands[2][0], operands[8]
+  operands[2] = operands[2][0]  # serves all
   seen = (rng.random(y.shape) < 0.7).astype(y.dtype)
   operands = [jnp.asarray(x) for x in (*operands, seen)]
   cases = [(filter_p, filter_jvp_p, filter_vjp_p, operands, 9, 2)]
@@ -422,18 +426,6 @@ def test_vmap(rng):
       one = {other: x[i] if other == key else x for other, x in given.items()}
       for x, known in zip(mapped, FUNCTIONS["smoother"](one.pop("y"), **one), strict=True):
         np.testing.assert_array_equal(x[i], known)
-
-
-def _value_and_grad(y, parameters, mask):
-  def loss(y, parameters):
-    found = linalg.structured.kalman_smoother(y, **parameters, mask=mask)
-    return found.log_likelihood + found.smoothed_means.sum((-2, -1)), found
-
-  (_, found), pullback = jax.vjp(loss, y, parameters)
-  cotangents = jax.tree.map(
-      lambda x: jnp.ones_like(x) if jnp.issubdtype(x.dtype, jnp.inexact) else np.zeros(
-          x.shape, jax.dtypes.float0), loss(y, parameters))
-  return found, pullback(cotangents)
 
 
 @sharded.KINDS
