@@ -589,6 +589,25 @@ def test_ldl(dtype, rng):
     linalg.checked(linalg.scipy.ldl)(a)
 
 
+@cases.each_dtype(np.complex128, np.float32)
+def test_ldl_keeps_small_blocks_beside_large_ones(dtype):
+  """Pivots of both orders keep their digits at both ends of the range."""
+  x = 1e20 if dtype == np.float32 else 1e200
+  swap = np.array([[0, 1], [1, 0]])
+  a = np.stack([
+      np.diag([x, -1 / x, 1, -x]), scipy.linalg.block_diag(x * swap, swap / x),
+      scipy.linalg.block_diag(x, swap / x, -1), np.finfo(dtype).max / 4 * np.eye(4)]).astype(dtype)
+  l, d, _ = linalg.scipy.ldl(a)
+  np.testing.assert_array_equal(l, np.broadcast_to(np.eye(4), l.shape))
+  np.testing.assert_array_equal(d, a)
+  # The Schur complement of the second pivot is -3 y.
+  for y in (x, 1 / x):
+    b = y * np.array([[0, 1, 1], [1, 0, 1], [1, 1, -1]])
+    l, d, _ = linalg.scipy.ldl(b.astype(dtype))
+    np.testing.assert_array_equal(l, [[1, 0, 0], [0, 1, 0], [1, 1, 1]])
+    np.testing.assert_allclose(np.diagonal(d), [0, 0, -3 * y], rtol=1e-6)
+
+
 @cases.each_dtype(np.complex128, np.complex64, np.float64, np.float32)
 @pytest.mark.parametrize("n", [33, pytest.param(130, marks=pytest.mark.extended)])
 def test_ldl_of_larger_matrices(n, dtype, rng):
