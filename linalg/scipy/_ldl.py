@@ -6,17 +6,17 @@ from jax.typing import ArrayLike
 
 from linalg import ffi
 from linalg._core.algebra import (
-  binade,
   column_of,
   diagonal_of,
   expand,
+  exponent_above,
   hermitian_part,
   identity,
   largest_element,
   nan_where,
   on_diagonal,
   permutation_matrix,
-  reciprocal,
+  power_of_two,
   triangle,
   with_column,
   zeros_like,
@@ -32,6 +32,9 @@ __all__ = ["ldl"]
 # The least growth of elements: Bunch and Kaufman, Math. Comput. 31 (1977).
 _ALPHA = (1 + 17**0.5) / 8
 
+# Elements may grow by 2 to this power in the elimination.
+_HEADROOM = 16
+
 
 def _magnitude(x):
   """|Re x| + |Im x|, by which LAPACK compares complex numbers."""
@@ -44,9 +47,14 @@ def _turned(x, hermitian):
 
 def _block_inverse(a, b, c, hermitian):
   """The elements 11, 12, 21 and 22 of the inverse of [[a, b'], [b, c]], where b is not 0."""
+  # XLA merges two divisions into one by the product, and the square of b may leave the range.
+  unit = power_of_two(-exponent_above(_magnitude(b)), b.dtype).astype(b.dtype)
+  a, b, c = a * unit, b * unit, c * unit
   across = _turned(b, hermitian)
   ratio = (a / b) * (c / across) - 1
-  return c / b / (across * ratio), -1 / (b * ratio), -1 / (across * ratio), a / across / (b * ratio)
+  elements = c / b / (across * ratio), -1 / (b * ratio), -1 / (across * ratio), (
+      a / across / (b * ratio))
+  return [x * unit for x in elements]
 
 
 def _swapped(x, i, j, axis):
@@ -105,7 +113,7 @@ def _ldl(a, hermitian, last):
     pair = double[..., None]
     x = jnp.where(
         pair, first * e11[..., None] + second * e21[..., None],
-        first * reciprocal(pivot, pivot != 0)[..., None])
+        jnp.where((pivot != 0)[..., None], first / jnp.where(pivot != 0, pivot, 1)[..., None], 0))
     y = jnp.where(pair, first * e12[..., None] + second * e22[..., None], 0)
     first, second = _turned(first, hermitian), _turned(second, hermitian)
     s = s - x[..., None] * first[..., None, :] - y[..., None] * second[..., None, :]
@@ -231,8 +239,11 @@ def ldl(
   a = hermitian_part(a, lower=lower, symmetrize=False) if hermitian else _symmetric_part(a, lower)
   if not lower:
     a = jnp.flip(a, (-2, -1))
-  # Products of small elements would be subnormal.
-  scale = binade(largest_element(a))[..., None, None].astype(a.dtype)
+  # Products of small elements would be subnormal, and sums of the largest would overflow. Large
+  # elements are not scaled to 1, because a small block beside them would be lost.
+  exponent = exponent_above(largest_element(a))
+  above = jnp.maximum(exponent - (jnp.finfo(a.dtype).maxexp - _HEADROOM), 0)
+  scale = power_of_two(jnp.minimum(exponent, 0) + above, a.dtype)[..., None, None].astype(a.dtype)
   l, d, order, _ = ldl_p(a / scale, hermitian=hermitian, last=not lower)
   d = d * scale
   check(

@@ -74,30 +74,37 @@ def _times(t, e):
 
 # A sweep moves all exponents by half of the way.
 _BALANCING_SWEEPS = 12
+# The norm of D⁻¹ A D times the condition of D may exceed that of A by 2 to this power.
+_BALANCING_LOSS = 4
 
 
 def _similarity(a):
-  """Exponents e for which D⁻¹ A D, D = diag(2ᵉ), has rows and columns of nearly equal sums.
+  """Exponents e for which D⁻¹ A D, D = diag(2ᵉ), has rows and columns of nearly equal maxima.
 
-  The error of the Schur form is relative to the largest element. They are 0 where they would
-  differ by less than 5, so that other matrices keep their bits.
+  The error of the Schur form of D⁻¹ A D is relative to its norm, and times the condition of D it is
+  an error of A. They are 0 where that is not of the order of eps ‖A‖, as for nearly triangular
+  matrices: Watkins, Electron. Trans. Numer. Anal. 23 (2006). They are 0 too where they would differ
+  by less than 5, so that other matrices keep their bits.
   """
-  size = jnp.abs(jax.lax.stop_gradient(a))
-  size = size / binade(jnp.max(size, axis=(-2, -1), keepdims=True, initial=0))
-  size = jnp.where(on_diagonal(size), 0, size)
+  size = exponent_above(jnp.abs(a))
+  beside = jnp.where(on_diagonal(size), -LARGE_EXPONENT, size)
 
-  def step(e, _):
-    d = jnp.exp2(e)
-    rows = jnp.sum(size * d[..., None, :], axis=-1) / d
-    cols = jnp.sum(size / d[..., :, None], axis=-2) * d
-    given = (rows > 0) & (cols > 0) & (rows < jnp.inf) & (cols < jnp.inf)
-    ratio = jnp.where(given, rows, 1) / jnp.where(given, cols, 1)
-    return e + jnp.log2(ratio) / 4, None
+  def step(quarters, _):
+    e = quarters >> 2
+    rows = jnp.max(beside + e[..., None, :], axis=-1, initial=-LARGE_EXPONENT) - e
+    cols = jnp.max(beside - e[..., :, None], axis=-2, initial=-LARGE_EXPONENT) + e
+    given = jnp.maximum(jnp.abs(rows), jnp.abs(cols)) < LARGE_EXPONENT // 2
+    return quarters + jnp.where(given, rows - cols, 0), None
 
-  e, _ = jax.lax.scan(step, zeros_like(size[..., 0]), length=_BALANCING_SWEEPS)
-  spread = jnp.max(e, axis=-1, initial=-jnp.inf) - jnp.min(e, axis=-1, initial=jnp.inf)
-  far = (spread >= 5) & (spread < jnp.finfo(size.dtype).maxexp / 2)
-  return jnp.where(far[..., None], jnp.round(e), 0).astype(jnp.int32)
+  quarters, _ = jax.lax.scan(step, zeros_like(size[..., 0]), length=_BALANCING_SWEEPS)
+  e = (quarters + 2) >> 2
+  largest = lambda x: jnp.max(x, axis=(-2, -1), initial=-LARGE_EXPONENT)
+  spread = (
+      jnp.max(e, axis=-1, initial=-LARGE_EXPONENT) - jnp.min(e, axis=-1, initial=LARGE_EXPONENT))
+  balanced = largest(size + e[..., None, :] - e[..., :, None])
+  kept = (spread >= 5) & (spread < jnp.finfo(a.dtype).maxexp // 2) & (
+      spread + balanced <= largest(size) + _BALANCING_LOSS)
+  return jnp.where(kept[..., None], e, 0)
 
 
 def _log_of_triangle(t):

@@ -1,7 +1,7 @@
 """Composed functions on all kinds of matrices, at all sizes, against SciPy.
 
 support/kinds.py is the table. By default each function is called once, with all kinds of matrices
-of order 7.
+of order 7, in complex128. Functions in SLOW are left to the extended tests.
 """
 
 import jax.numpy as jnp
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.cpu
 
 # Their programs take long to compile.
 SLOW = {
-    "expm_frechet", "fractional_matrix_power", "funm", "ldl", "logm", "solve_continuous_are",
+    "expm_frechet", "fractional_matrix_power", "funm", "logm", "solve_continuous_are",
     "solve_discrete_are"}
 QUICK_SIZE = 7
 

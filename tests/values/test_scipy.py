@@ -105,7 +105,9 @@ def test_logarithms_and_powers(rng):
   a = np.stack([
       matrices.general(rng, (), 4, 4, np.float64), np.eye(4), 1e6 * np.eye(4) + np.eye(4, k=1),
       np.diag([1e-9, 1, 1e9, 2]) + 0.1 * np.eye(4, k=2), -np.eye(4),
-      np.eye(4) - 1e-9 * np.eye(4, k=1)])
+      np.eye(4) - 1e-9 * np.eye(4, k=1),
+      # Nearly triangular, which balancing would spoil.
+      np.eye(4) + np.eye(4, k=1) + 1e-16 * np.eye(4, k=-1)])
   functions = quick_jit(lambda a: (
       linalg.scipy.logm(a), linalg.scipy.fractional_matrix_power(a, -1.6)))
   log, power = functions(a)
@@ -119,7 +121,7 @@ def test_logarithms_and_powers(rng):
   np.testing.assert_array_equal(*cubes(a))
   a[1], a[2] = np.ones((4, 4)), np.nan
   found, _ = functions(a)
-  np.testing.assert_array_equal(np.isnan(found).all((1, 2)), [False, True, True] + 3 * [False])
+  np.testing.assert_array_equal(np.isnan(found).all((1, 2)), [False, True, True] + 4 * [False])
   np.testing.assert_array_equal(np.asarray(found)[3:], np.asarray(log)[3:])
   with pytest.raises(linalg.LinAlgError, match=r"logm: the matrix at index \(1\) has no logarithm"):
     linalg.checked(linalg.scipy.logm)(a[:2])
@@ -587,6 +589,25 @@ def test_ldl(dtype, rng):
     np.testing.assert_array_equal(x[1:], y[1:])
   with pytest.raises(linalg.LinAlgError, match=r"ldl: the matrix at index \(0\) has no factors"):
     linalg.checked(linalg.scipy.ldl)(a)
+
+
+@cases.each_dtype(np.complex128, np.float32)
+def test_ldl_keeps_small_blocks_beside_large_ones(dtype):
+  """Pivots of both orders keep their digits at both ends of the range."""
+  x = 1e20 if dtype == np.float32 else 1e200
+  swap = np.array([[0, 1], [1, 0]])
+  a = np.stack([
+      np.diag([x, -1 / x, 1, -x]), scipy.linalg.block_diag(x * swap, swap / x),
+      scipy.linalg.block_diag(x, swap / x, -1), np.finfo(dtype).max / 4 * np.eye(4)]).astype(dtype)
+  l, d, _ = linalg.scipy.ldl(a)
+  np.testing.assert_array_equal(l, np.broadcast_to(np.eye(4), l.shape))
+  np.testing.assert_array_equal(d, a)
+  # The Schur complement of the second pivot is -3 y.
+  for y in (x, 1 / x):
+    b = y * np.array([[0, 1, 1], [1, 0, 1], [1, 1, -1]])
+    l, d, _ = linalg.scipy.ldl(b.astype(dtype))
+    np.testing.assert_array_equal(l, [[1, 0, 0], [0, 1, 0], [1, 1, 1]])
+    np.testing.assert_allclose(np.diagonal(d), [0, 0, -3 * y], rtol=1e-6)
 
 
 @cases.each_dtype(np.complex128, np.complex64, np.float64, np.float32)
