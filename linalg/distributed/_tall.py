@@ -20,7 +20,6 @@ from linalg._factorizations.qr import QRResult, qr_p, qr_r_p, thin_tangents, tim
 from linalg._factorizations.svd import SVDResult, one_of_values, values_tangent
 from linalg._functions.lstsq import counted, tolerance
 from linalg._functions.pinv import default_rtol, threshold
-from linalg._functions.pseudo_inverse import size_of_inverse
 from linalg.distributed._layout import (
   Axes,
   Layout,
@@ -323,87 +322,69 @@ def tall_or_wide(name: str, a: jax.Array, axes: str | Axes | None) -> tuple[Rows
   return Rows(layout, max(a.shape[-2:]), min(a.shape[-2:])), is_wide
 
 
-class _Factors(NamedTuple):
-  """A = Q U diag(S) Vᴴ; vectors whose singular values count as 0 are 0, and so are the inverses.
-
-  They are constants for derivatives, whose rules have A itself. A derivative of any order therefore
-  needs one factorization.
-  """
-
-  q: jax.Array
-  u: jax.Array
-  inverses: jax.Array
-  v: jax.Array
-
-
-def _kept_factors(rows, rtol, a):
-  q, r = _qr(rows, lax.stop_gradient(a))
-  u, s, vh = _small_svd(r)
-  # NaN is kept, to show in the result.
-  kept = ~(s <= threshold(s, rtol))
-  columns = kept[..., None, :]
-  return _Factors(
-      q, jnp.where(columns, u, 0), reciprocal(s, kept), jnp.where(columns, adjoint(vh), 0))
-
-
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _adjoint_inverse(rows: Rows, a, factors):
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
+def _adjoint_inverse(rows: Rows, rtol, a):
   """The adjoint of A's pseudo-inverse, Q (R⁺)ᴴ, sharded as A is."""
-  del a
-  q, u, inverses, v = factors
-  return rows.outer(q, product(u * inverses[..., None, :].astype(u.dtype), v, adjoint_b=True))
+  q, r = _qr(rows, a)
+  return rows.outer(q, adjoint(linalg.pinv(r, rtol)))
 
 
 @_adjoint_inverse.defjvp
-def _adjoint_inverse_jvp(rows, primals, tangents):
+def _adjoint_inverse_jvp(rows, rtol, primals, tangents):
   # For Y = (A⁺)ᴴ, dY = -Y dAᴴ Y + (I - A Yᴴ) dA Yᴴ Y + Y Yᴴ dA (I - Yᴴ A). This is the adjoint of
   # Golub and Pereyra's dA⁺ (1973), and holds where the rank is constant.
-  (a, factors), (da, _) = primals, tangents
-  y = _adjoint_inverse(rows, a, factors)
-  size = size_of_inverse(factors.inverses).astype(y.dtype)
-  moved, gram = rows.inner(y, da), rows.inner(y / size, y / size)
-  left = adjoint(_outside_rows(rows, a, factors, adjoint(moved))) - adjoint(moved)
-  outside = _outside_range(rows, a, factors, da * size)
-  return y, rows.outer(y, left) + rows.outer(outside, gram) * size
+  (a,), (da,) = primals, tangents
+  y = _adjoint_inverse(rows, rtol, a)
+  moved, gram = rows.inner(y, da), rows.inner(y, y)
+  left = adjoint(_outside_rows(rows, rtol, a, adjoint(moved))) - adjoint(moved)
+  outside = _outside_range(rows, rtol, a, da)
+  return y, rows.outer(y, left) + rows.outer(outside, gram)
+
+
+def _kept_vectors(rows, rtol, a):
+  """Q, and the singular vectors of R whose values do not count as 0; other vectors are 0."""
+  q, r = _qr(rows, a)
+  u, s, vh = _small_svd(r)
+  bound = threshold(s, 10 * default_rtol(r, r.dtype) if rtol is None else rtol)
+  kept = ~(s <= bound)[..., None, :]
+  return q, jnp.where(kept, u, 0), jnp.where(kept, adjoint(vh), 0)
 
 
 # These projectors are made of singular vectors. From A and A⁺ their errors would grow with the
 # condition of A.
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _outside_range(rows: Rows, a, factors, x):
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
+def _outside_range(rows: Rows, rtol, a, x):
   """(I - A A⁺) X, by rows."""
-  del a
-  q, u, *_ = factors
-  return x - rows.outer(q, product(u, product(u, rows.inner(q, x), adjoint_a=True)))
+  q, u, _ = _kept_vectors(rows, rtol, a)
+  basis = rows.outer(q, u)
+  return x - rows.outer(basis, rows.inner(basis, x))
 
 
 @_outside_range.defjvp
-def _outside_range_jvp(rows, primals, tangents):
+def _outside_range_jvp(rows, rtol, primals, tangents):
   # dP = -P dA A⁺ - (P dA A⁺)ᴴ
-  (a, factors, x), (da, _, dx) = primals, tangents
-  y = _adjoint_inverse(rows, a, factors)
-  result = _outside_range(rows, a, factors, x)
+  (a, x), (da, dx) = primals, tangents
+  y = _adjoint_inverse(rows, rtol, a)
+  result = _outside_range(rows, rtol, a, x)
   change = dx - rows.outer(da, rows.inner(y, x))
-  turned = rows.outer(y, rows.inner(da, result))
-  return result, _outside_range(rows, a, factors, change) - turned
+  return result, _outside_range(rows, rtol, a, change) - rows.outer(y, rows.inner(da, result))
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _outside_rows(rows: Rows, a, factors, x):
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
+def _outside_rows(rows: Rows, rtol, a, x):
   """(I - A⁺ A) X of a small X."""
-  del rows, a
-  v = factors.v
+  _, _, v = _kept_vectors(rows, rtol, a)
   return x - product(v, product(v, x, adjoint_a=True))
 
 
 @_outside_rows.defjvp
-def _outside_rows_jvp(rows, primals, tangents):
+def _outside_rows_jvp(rows, rtol, primals, tangents):
   # dP = -A⁺ dA P - (A⁺ dA P)ᴴ
-  (a, factors, x), (da, _, dx) = primals, tangents
-  moved = rows.inner(_adjoint_inverse(rows, a, factors), da)
-  result = _outside_rows(rows, a, factors, x)
+  (a, x), (da, dx) = primals, tangents
+  moved = rows.inner(_adjoint_inverse(rows, rtol, a), da)
+  result = _outside_rows(rows, rtol, a, x)
   change = dx - product(moved, x, adjoint_a=True)
-  return result, _outside_rows(rows, a, factors, change) - product(moved, result)
+  return result, _outside_rows(rows, rtol, a, change) - product(moved, result)
 
 
 _compiled = functools.partial(jax.jit, static_argnums=0)
@@ -586,8 +567,7 @@ def lstsq(
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def _pinv(rows, is_wide, rtol, a):
-  tall = rows.even(adjoint(a) if is_wide else a)
-  found = _adjoint_inverse(rows, tall, _kept_factors(rows, rtol, tall))
+  found = _adjoint_inverse(rows, rtol, rows.even(adjoint(a) if is_wide else a))
   found = found[..., : rows.height, : rows.width]
   return found if is_wide else adjoint(found)
 
