@@ -171,9 +171,15 @@ def _hermitian_svd(a):
   return product(v, columns), s, adjoint(product(v * sign[..., None, :], columns)), info
 
 
-def _hermitian_svdvals(a):
-  w, info = eigvalsh_p(a, lower=True, symmetrize=True)
-  return product(_descending(w), jnp.abs(w)[..., None])[..., 0], info
+def _svdvals(a, hermitian):
+  if hermitian:
+    # Eigenvalues of opposite signs may have equal magnitudes and still have second derivatives.
+    values, info = eigvalsh_p(a, lower=True, symmetrize=True)
+    s = product(_descending(values), jnp.abs(values)[..., None])[..., 0]
+  else:
+    s, info = svdvals_p(a)
+    values = s
+  return without_second_derivative(s, values, jnp.max(s, axis=-1, keepdims=True, initial=0)), info
 
 
 def _svd(name, a, full_matrices, compute_uv, hermitian, subset_by_index) -> tuple[Any, ...]:
@@ -195,8 +201,7 @@ def _svd(name, a, full_matrices, compute_uv, hermitian, subset_by_index) -> tupl
   chosen = slice(*whole)
   real = real_dtype(dtype)
   if not compute_uv:
-    s, info = (_hermitian_svdvals if hermitian else svdvals_p)(a)
-    s = without_second_derivative(s, s, jnp.max(s, axis=-1, keepdims=True, initial=0))
+    s, info = _svdvals(a, hermitian)
     return s[..., chosen].astype(real), info
   u, s, vh, info = (_hermitian_svd if hermitian else svd_full_p if full_matrices else svd_p)(a)
   if not full_matrices:

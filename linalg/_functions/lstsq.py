@@ -15,6 +15,7 @@ from linalg._functions.pseudo_inverse import (
     outside_range_of_adjoint,
     outside_range_p,
     pseudo_inverse_p,
+    size_of_inverse,
 )
 
 __all__ = ["lstsq"]
@@ -35,7 +36,8 @@ def _solution_jvp(primals, tangents):
   if da is None:
     return x, product(p, db)
   dah = adjoint(da)
-  turned = product(dah, product(p, x, adjoint_a=True))
+  size = size_of_inverse(known[2]).astype(p.dtype)
+  turned = product(dah * size, product(p / size, x, adjoint_a=True))
   residual = outside_range_p(*known, b)
   moved = minus(db, product(da, x)) + product(p, product(dah, residual), adjoint_a=True)
   return x, product(p, moved) + outside_range_of_adjoint(*known, turned)

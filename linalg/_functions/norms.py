@@ -13,11 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from linalg._core.algebra import binade, without_second_derivative
+from linalg._core.algebra import adjoint, binade, without_second_derivative
+from linalg._core.implicit_functions import given_factors
 from linalg._core.operands import as_arrays, check_arrays, real_dtype
 from linalg._core.public import public
-from linalg._factorizations.svd import smooth_svdvals
-from linalg._functions.polar import unitary_factor
+from linalg._factorizations.svd import smooth_svdvals, svd
+from linalg._functions.polar import unitary_p
 
 __all__ = ["extreme_values", "matrix_norm", "norm", "vector_norm"]
 
@@ -71,6 +72,21 @@ def _vector_norm(x, order, axis, keepdims):
   return _power_sum(x, order, axis, keepdims)
 
 
+def _nuclear_given_jvp(primals, tangents):
+  # d‖A‖ = Re tr(Uᴴ dA), where U is the unitary polar factor. It is smooth at equal singular values.
+  slope = jnp.sum(unitary_p(*primals).conj() * tangents[0], axis=(-2, -1)).real
+  return nuclear_p(*primals), slope
+
+
+# The sum of the singular values of a tall A, given U, S and Vᴴ.
+nuclear_p = given_factors(
+    "nuclear_norm",
+    "m n, m n, n, n n -> ()",
+    [2],
+    lambda u, s, vh: jnp.sum(s, axis=-1),
+    jvp=_nuclear_given_jvp)
+
+
 @jax.custom_jvp
 def _nuclear(x):
   return jnp.sum(smooth_svdvals(x), axis=-1)
@@ -78,9 +94,12 @@ def _nuclear(x):
 
 @_nuclear.defjvp
 def _nuclear_jvp(primals, tangents):
-  # d‖A‖ = Re tr(Uᴴ dA), where U is the unitary polar factor. It is smooth at equal singular values.
+  # One factorization gives the norm and its derivatives of any order.
   (x,), (dx,) = primals, tangents
-  return _nuclear(x), jnp.sum(unitary_factor(x).conj() * dx, axis=(-2, -1)).real
+  if x.shape[-2] < x.shape[-1]:
+    x, dx = adjoint(x), adjoint(dx)
+  factors = svd(jax.lax.stop_gradient(x), full_matrices=False)
+  return _nuclear_given_jvp((x, *factors), (dx,))
 
 
 def extreme_values(x: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -101,7 +120,7 @@ def _matrix_norm(x, order, axis, keepdims):
         f"{order!r}.")
   x = jnp.moveaxis(x, axis, (-2, -1))
   if order == "nuc":
-    result = _nuclear(x)
+    result = jnp.sum(x.real, axis=(-2, -1)) if 0 in x.shape[-2:] else _nuclear(x)
   elif order in (2, -2) and 0 not in x.shape[-2:]:
     largest, smallest = extreme_values(x)
     result = largest if order == 2 else smallest

@@ -12,7 +12,7 @@ from linalg._factorizations.svd import svd
 from linalg._functions.pseudo_inverse import pseudo_inverse_p
 from linalg._functions.sylvester import lyapunov_p
 
-__all__ = ["polar", "unitary_factor"]
+__all__ = ["polar", "unitary_factor", "unitary_p"]
 
 
 def _unitary_jvp(primals, tangents):
@@ -21,7 +21,7 @@ def _unitary_jvp(primals, tangents):
   # singular vectors of equal singular values.
   a, u, s, vh = primals
   da = tangents[0]
-  w = _unitary_p(*primals)
+  w = unitary_p(*primals)
   p = symmetrized(product(w, a, adjoint_a=True))
   k = product(w, da, adjoint_a=True)
   dw = product(w, lyapunov_p(p, s, adjoint(vh), k - adjoint(k), skew=True))
@@ -32,7 +32,7 @@ def _unitary_jvp(primals, tangents):
 
 
 # The unitary factor U Vᴴ of a tall A.
-_unitary_p = given_factors(
+unitary_p = given_factors(
     "polar_unitary",
     "m n, m n, n, n n -> m n",
     [0],
@@ -46,7 +46,7 @@ def unitary_factor(a: jax.Array) -> jax.Array:
   if 0 in a.shape[-2:]:
     unitary = tall
   else:
-    unitary = _unitary_p(tall, *svd(jax.lax.stop_gradient(tall), full_matrices=False))
+    unitary = unitary_p(tall, *svd(jax.lax.stop_gradient(tall), full_matrices=False))
   return unitary if tall is a else adjoint(unitary)
 
 

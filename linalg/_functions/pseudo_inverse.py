@@ -2,11 +2,19 @@
 
 import jax.numpy as jnp
 
-from linalg._core.algebra import adjoint, minus
+from linalg._core.algebra import adjoint, binade, minus
 from linalg._core.implicit_functions import given_factors
 from linalg._factorizations.matmul import product
 
-__all__ = ["outside_range_of_adjoint", "outside_range_p", "pseudo_inverse_p"]
+__all__ = ["outside_range_of_adjoint", "outside_range_p", "pseudo_inverse_p", "size_of_inverse"]
+
+
+def size_of_inverse(inverses):
+  """A power of two near ‖A⁺‖, (..., 1, 1).
+
+  A rule divides one of two factors A⁺ by it and multiplies dA: A⁺ A⁺ᴴ alone may overflow.
+  """
+  return binade(jnp.max(jnp.abs(inverses), axis=-1, initial=0))[..., None, None]
 
 
 def _pseudo_inverse(u, inverses, vh):
@@ -62,7 +70,9 @@ def _pseudo_inverse_jvp(primals, tangents):
   da = tangents[0]
   p = pseudo_inverse_p(*primals)
   moved = product(p, da)
-  left = outside_range_p(*primals, product(da, product(p, p, adjoint_b=True)))
+  size = size_of_inverse(primals[2]).astype(p.dtype)
+  square = product(p / size, p / size, adjoint_b=True)
+  left = outside_range_p(*primals, product(da * size, square)) * size
   right = outside_range_of_adjoint(*primals, product(moved, p, adjoint_a=True))
   return p, adjoint(left) + right - product(moved, p)
 

@@ -245,6 +245,22 @@ def test_second_derivatives_of_factors():
   np.testing.assert_allclose(found["largest"][1], [2 * 10 / 3, 2 * (9 / 2 + 1)], rtol=1e-13)
 
 
+def test_second_derivatives_at_opposite_eigenvalues():
+  """The singular values of a Hermitian matrix have them where only its eigenvalues' sizes agree."""
+  a = np.stack([np.diag([1.0, -1, 3]), np.diag([1.0, 1, 3])])
+  e = np.broadcast_to(np.array([[1.0, 2, 3], [2, -1, 1], [3, 1, 2]]), a.shape)
+  sums = lambda a: jnp.sum(linalg.svd(a, compute_uv=False, hermitian=True) ** 3, axis=-1)
+  slope = lambda a: jax.jvp(sums, (a,), (e,))[1]
+  w = np.diagonal(a[0])
+  # d²|λ|³ = 6 |λ| (λ′)² + 3 λ |λ| λ″, where λ″ = 2 Σ eᵢⱼ² / (λ - λⱼ)
+  with np.errstate(divide="ignore"):
+    inverse = np.where(np.eye(3), 0, 1 / (w[:, None] - w))
+  second = 2 * np.sum(e[0] ** 2 * inverse, axis=1)
+  expected = np.sum(6 * np.abs(w) * np.diagonal(e[0]) ** 2 + 3 * w * np.abs(w) * second)
+  _, found = quick_jit(lambda a: jax.jvp(slope, (a,), (e,)))(a)
+  np.testing.assert_allclose(found, [expected, np.nan], rtol=1e-12)
+
+
 @cases.each_double
 def test_projectors_at_equal_eigenvalues(dtype, rng):
   """dP = Σ (P dA Q + Q dA P) / (λ_P - λ_Q) over the other eigenspaces Q, and dI = 0."""

@@ -98,6 +98,34 @@ def test_derivatives_at_equal_singular_values(shape, rng):
       lambda a, b: (*linalg.lstsq(a, b)[:2], linalg.pinv(a)), (a, b), rng, tolerance=1e-7)
 
 
+@pytest.mark.parametrize("dtype, large", [
+    (np.float32, 2.0**60), (np.float64, 2.0**510)], ids=["float32", "float64"])
+def test_first_derivatives_of_scaled_matrices(dtype, large, rng):
+  """No product of two inverses leaves the range: for A / c they are those of A, times c."""
+  values = np.array([1, 0.5, 0.1, 0.01])
+  tall = matrices.with_singular_values(rng, values, 6, 4, np.float64).astype(dtype)
+  square = matrices.with_singular_values(rng, np.append(values[:3], 0), 4, 4, np.float64)
+  hermitian = square @ square.T
+  b = rng.standard_normal((6, 2)).astype(dtype)
+  step, hermitian_step = (rng.standard_normal(x.shape).astype(dtype) for x in (tall, hermitian))
+  hermitian_step += hermitian_step.T
+  functions = (
+      (linalg.pinv, tall, step), (linalg.pinv, tall.T, step.T),
+      (lambda a: linalg.lstsq(a, b)[0], tall, step),
+      (lambda a: linalg.lstsq(a, b[:4])[0], tall.T, step.T),
+      (lambda a: linalg.pinv(a, 1e-4, hermitian=True), hermitian.astype(dtype), hermitian_step))
+
+  @quick_jit
+  def derivatives(c):
+    return [jax.jvp(f, (a / c,), (da / c,))[1] / c for f, a, da in functions]
+
+  expected = derivatives(dtype(1))
+  for scale in (dtype(large), dtype(1 / large)):
+    for found, right in zip(derivatives(scale), expected, strict=True):
+      tolerance = 1e5 * np.finfo(dtype).eps * np.abs(right).max()
+      np.testing.assert_allclose(found, right, rtol=0, atol=tolerance)
+
+
 def test_batches_of_vectors(rng):
   """A `b` of shape (..., m) is a batch of vectors for A (..., m, n).
 

@@ -1,6 +1,7 @@
 """Norms and condition numbers where stock JAX overflows, underflows or has a NaN gradient."""
 
 import itertools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -73,6 +74,26 @@ def test_gradient_of_matrix_norms(order):
     assert np.isfinite(gradient(a)).all()
   if order == "nuc":
     np.testing.assert_allclose(gradient(np.eye(3)), np.eye(3), atol=1e-14)
+
+
+def test_factorizations_of_the_nuclear_norm(rng):
+  """A value takes singular values only; its derivatives of any order share one factorization."""
+  nuclear = lambda a: linalg.matrix_norm(a, ord="nuc")
+  along = lambda a: jax.jvp(nuclear, (a,), (a[::-1],))
+  for shape in ((4, 3), (3, 4)):
+    a = rng.standard_normal(shape)
+    for function, vectors, values in (
+        (nuclear, 0, 1), (jax.value_and_grad(nuclear), 1, 0), (along, 1, 0),
+        (lambda a: jax.jvp(along, (a,), (a,)), 1, 0)):
+      text = str(jax.make_jaxpr(function)(a))
+      counts = [len(re.findall(rf"= {name}\b", text)) for name in ("linalg_svd", "linalg_svdvals")]
+      assert counts == [vectors, values]
+    # d²f(A)² = 2 (df)² + 2 f d²f, and f is of degree 1: along A itself d²f is 0.
+    square = lambda a: nuclear(a) ** 2
+    slope = lambda x: jax.jvp(square, (x,), (a,))[1]
+    np.testing.assert_allclose(
+        jax.jvp(slope, (a,), (a,))[1], 2 * np.linalg.norm(a, "nuc") ** 2, rtol=1e-12)
+  assert jax.grad(nuclear)(np.ones((0, 3))).shape == (0, 3)
 
 
 def test_special_values():
