@@ -115,7 +115,8 @@ def _dynamax(function, y, parameters):
 
 
 def contenders(
-    function: str, axes: dict[str, int | None] | None, batched: bool) -> dict[str, tuple[Callable[..., Any], bool]]:
+    function: str, axes: dict[str, int | None], batched: bool
+) -> dict[str, tuple[Callable[..., Any], bool]]:
   """Each contender, and whether it is accelerated."""
   over = lambda f: jax.vmap(f, in_axes=(0, axes)) if batched else f
   ours = kalman_filter if function == "filter" else kalman_smoother
@@ -170,7 +171,7 @@ def main() -> None:
           lambda f, *operands: jax.block_until_ready(f(*operands)), compiled, y, parameters)
       # The gradient by a covariance is symmetric in ours, where only that part has a meaning.
       results[name] = [
-          np.asarray(x + x.mT if x.shape[-1:] == x.shape[-2:-1] else x)
+          np.asarray(x + x.mT if x.ndim > 1 and x.shape[-1] == x.shape[-2] else x)
           for x in jax.tree.leaves(calls[name]())]
     samples = measure(calls, args.rounds, args.seconds)
     for name in calls:
