@@ -98,6 +98,7 @@ class _Model(NamedTuple):
     return x if self.seen is None else jnp.where(self._both(), x, 0)
 
   def _both(self):
+    assert self.seen is not None
     return self.seen[..., :, None] & self.seen[..., None, :]
 
 
