@@ -6,9 +6,8 @@
 
 The contenders take turns: `linalg.structured`, a `lax.scan` on stock JAX in dynamax's form under
 `vmap`, that scan under `linalg.accelerate(products=True)`, and dynamax where it is installed.
-Each series has a transition of its own. With --shared, one model serves all: then a scan computes
-the covariances once, because no series changes them. The gradient is that of the sum of all results
-by all parameters.
+Each series has a transition of its own. Under --shared one model serves all: a scan computes
+the covariances once. The gradient is that of the sum of all results by all parameters.
 """
 
 import argparse
@@ -115,7 +114,8 @@ def _dynamax(function, y, parameters):
 
 
 def contenders(
-    function: str, axes: dict[str, int | None] | None, batched: bool) -> dict[str, tuple[Callable[..., Any], bool]]:
+    function: str, axes: dict[str, int | None], batched: bool
+) -> dict[str, tuple[Callable[..., Any], bool]]:
   """Each contender, and whether it is accelerated."""
   over = lambda f: jax.vmap(f, in_axes=(0, axes)) if batched else f
   ours = kalman_filter if function == "filter" else kalman_smoother
@@ -170,7 +170,7 @@ def main() -> None:
           lambda f, *operands: jax.block_until_ready(f(*operands)), compiled, y, parameters)
       # The gradient by a covariance is symmetric in ours, where only that part has a meaning.
       results[name] = [
-          np.asarray(x + x.mT if x.shape[-1:] == x.shape[-2:-1] else x)
+          np.asarray(x + x.mT if x.ndim > 1 and x.shape[-1] == x.shape[-2] else x)
           for x in jax.tree.leaves(calls[name]())]
     samples = measure(calls, args.rounds, args.seconds)
     for name in calls:
