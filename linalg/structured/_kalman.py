@@ -98,18 +98,20 @@ def _seen(name, mask, observations, dtype):
   return jnp.where(mask, 0, 1).astype(dtype)
 
 
-def _without_unit_batch(operands):
+def _without_unit_batch(operands, batch):
   """Operands whose batch dimensions are all 1 lose these, and so serve the whole batch uncopied.
 
-  `operands` are (array, number of core dimensions). There is another with a larger batch.
+  `operands` are (array, number of core dimensions). `batch` is the shape of their common batch,
+  which the others keep.
   """
   batches = [x.shape[: x.ndim - rank] for x, rank in operands]
-  is_unit = [all(isinstance(size, int) and size == 1 for size in batch) for batch in batches]
+  is_unit = [all(isinstance(size, int) and size == 1 for size in own) for own in batches]
   if all(is_unit):
     return [x for x, _ in operands]
   return [
-      jax.lax.squeeze(x, range(x.ndim - rank)) if unit else x
-      for (x, rank), unit in zip(operands, is_unit, strict=True)]
+      jax.lax.squeeze(x, range(len(own))) if unit
+      else jax.lax.expand_dims(x, range(len(batch) - len(own)))
+      for (x, _), own, unit in zip(operands, batches, is_unit, strict=True)]
 
 
 def _operands(name, observations, mask, given):
@@ -149,7 +151,7 @@ def _operands(name, observations, mask, given):
       raise ValueError(
           f"{name}() takes {label} with batch dimensions that broadcast against those of the "
           f"operands before it, {batch}; got {x.shape[: x.ndim - rank]}.") from None
-  return _without_unit_batch(operands), dtype
+  return _without_unit_batch(operands, batch), dtype
 
 
 def _filter(name, observations, mask, given):

@@ -428,6 +428,21 @@ def test_vmap(rng):
         np.testing.assert_array_equal(x[i], known)
 
 
+def test_unit_batch_dimensions(rng):
+  """Results have the common batch of all operands, where those of the observations are all 1."""
+  y, parameters = _model(rng, 4, 3, 2)
+  means = rng.standard_normal((3, 3))
+  for function in FUNCTIONS.values():
+    expected = function(y[None], **parameters | {"initial_mean": means})
+    for lead in ((1, 1), (1, 3)):
+      observations = np.broadcast_to(y, (*lead, *y.shape))
+      found = function(observations, **parameters | {"initial_mean": means})
+      for x, known in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(x, known[None])
+    alone = function(y[None, None], **parameters)
+    assert alone.log_likelihood.shape == (1, 1) and alone[0].shape == (1, 1, 4, 3)
+
+
 @sharded.KINDS
 def test_sharded_batch(kind, rng):
   """A sharded batch is filtered and differentiated where it is."""
