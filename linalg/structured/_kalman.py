@@ -82,20 +82,33 @@ def _in_steps(name, operand, x, sizes, batch_dims):
   return jnp.expand_dims(x, x.ndim - rank)
 
 
-def _seen(name, mask, observations, dtype):
-  """1 for what is seen, 0 for what is missing; no steps without a mask."""
-  steps, m = observations.shape[-2:]
-  if mask is None:
-    return jnp.zeros((0, m), dtype)
+def _broadcasts(shape, batch):
+  """Whether an operand with the batch dimensions `shape` may stand beside `batch`."""
+  try:
+    return len(jnp.broadcast_shapes(shape, tuple(batch))) == len(batch)
+  except ValueError:
+    return False
+
+
+def _by_component(name, mask, observations):
+  """The mask (..., T, m) of a mask of components or of whole observations."""
   if mask.dtype != bool:
     raise TypeError(f"{name}() takes mask as an array of booleans, got {mask.dtype}.")
-  if mask.ndim == observations.ndim - 1 and mask.ndim and mask.shape[-1] == steps:
-    mask = jnp.broadcast_to(mask[..., None], (*mask.shape, m))
-  elif mask.ndim != observations.ndim or mask.shape[-2:] != (steps, m):
+  (*batch, steps, m), shape = observations.shape, mask.shape
+  of_components = shape[-2:] == (steps, m) and _broadcasts(shape[:-2], batch)
+  of_steps = shape[-1:] == (steps,) and _broadcasts(shape[:-1], batch)
+  if of_components and of_steps and shape != (1,) * mask.ndim:
     raise ValueError(
-        f"{name}() takes mask of shape (..., {steps}) or (..., {steps}, {m}), with as many batch "
-        f"dimensions as observations of shape {observations.shape}; got {mask.shape}.")
-  return jnp.where(mask, 0, 1).astype(dtype)
+        f"{name}() takes mask of shape {shape}, beside observations of shape "
+        f"{observations.shape}, either as (..., T, m), components that all series lack, or as "
+        f"(..., T), observations that one series lacks. Give it the batch dimensions of the "
+        f"observations, each of which may be 1, and T and m.")
+  if not of_components and not of_steps:
+    raise ValueError(
+        f"{name}() takes mask of shape (..., {steps}) or (..., {steps}, {m}), with batch "
+        f"dimensions that broadcast against those of observations of shape {observations.shape}; "
+        f"got {shape}.")
+  return mask if of_components else jnp.broadcast_to(mask[..., None], (*shape, m))
 
 
 def _without_unit_batch(operands, batch):
@@ -128,6 +141,10 @@ def _operands(name, observations, mask, given):
   if transition.ndim < 2:
     raise ValueError(
         f"{name}() takes transition of shape (..., n, n), got {transition.shape}.")
+  if mask is not None:
+    mask = _by_component(name, jnp.asarray(mask), observations)
+    # A missing component may be NaN, and so may its tangent.
+    observations = jnp.where(mask, 0, observations)
   sizes = {
       "T": observations.shape[-2], "m": observations.shape[-1], "n": transition.shape[-1]}
   batch_dims = observations.ndim - 2
@@ -141,7 +158,9 @@ def _operands(name, observations, mask, given):
     rank = len(operand.core) + operand.per_step
     ffi.refuse_sharded(f"{name}, {operand.name}", x, rank=rank)
     operands.append((symmetrized(x) if operand.symmetric else x, rank))
-  operands.append((_seen(name, mask, observations, observations.dtype), 2))
+  # Without a mask it has no steps.
+  seen = jnp.zeros((0, sizes["m"])) if mask is None else jnp.where(mask, 0, 1)
+  operands.append((seen.astype(observations.dtype), 2))
   labels = ["observations", *(x.name for x in _OPERANDS), "mask"]
   batch: Any = ()
   for label, (x, rank) in zip(labels, operands, strict=True):
@@ -155,13 +174,6 @@ def _operands(name, observations, mask, given):
 
 
 def _filter(name, observations, mask, given):
-  if mask is not None:
-    mask = jnp.asarray(mask)
-    if mask.dtype == bool and mask.shape in (
-        jnp.shape(observations), jnp.shape(observations)[:-1]):
-      # A missing component may be NaN, and so may its tangent.
-      missing = mask if mask.ndim == jnp.ndim(observations) else mask[..., None]
-      observations = jnp.where(missing, 0, observations)
   operands, dtype = _operands(name, observations, mask, given)
   means, covs, likelihood, info = filter_p(*operands)
   check(info, "is a series whose innovation covariance is not positive definite at observation "
@@ -192,7 +204,8 @@ def kalman_filter(
     transition_offset: b (n,); 0 if None.
     observation_offset: d (m,); 0 if None.
     mask: booleans (..., T) or (..., T, m), True where an observation or a component of it is
-      missing, which may be NaN.
+      missing, which may be NaN. A mask (T,) or (T, m) serves all series. A ValueError if a shape
+      has both meanings.
 
   Each of F, Q, H, R, b and d may also be one for each step: then it has the batch dimensions of the
   observations, each of which may be 1, and T in front of its own dimensions. F, Q and b of step t

@@ -341,6 +341,29 @@ def test_missing_observations(rng):
   assert np.all(np.isfinite(gradient)) and not np.any(gradient[:, 1])
 
 
+def test_masks_of_a_batch(rng):
+  """A mask may serve all series, and one that could be read in two ways is refused."""
+  y, parameters = _model(rng, 6, 3, 2)
+  y = rng.standard_normal((6, 6, 2))  # as many series as steps
+  run = functools.partial(linalg.structured.kalman_filter, **parameters)
+  steps, components = rng.random(6) < 0.4, rng.random((6, 2)) < 0.4
+  for mask, whole in ((steps, np.repeat(steps[:, None], 2, axis=1)), (components, components)):
+    expected = run(y, mask=np.broadcast_to(whole, y.shape))
+    spoilt = np.where(whole, np.nan, y)
+    for given in (mask, whole[None]):
+      for x, known in zip(run(spoilt, mask=given), expected, strict=True):
+        np.testing.assert_array_equal(x, known)
+  for n in (1, 2):  # a batch of series of 2 steps with 2 components
+    with pytest.raises(ValueError, match=r"\(2, 2\), .* either as \(..., T, m\), .* \(..., T\), "):
+      run(y[:n, :2], mask=np.zeros((2, 2), bool))
+  of_steps = rng.random((6, 6)) < 0.4
+  for x, known in zip(run(y, mask=of_steps), run(
+      y, mask=np.repeat(of_steps[..., None], 2, axis=2)), strict=True):
+    np.testing.assert_array_equal(x, known)
+  with pytest.raises(ValueError, match=r"mask of shape \(..., 6\) or .* got \(4, 6\)"):
+    run(y, mask=of_steps[:4])
+
+
 def _is_semidefinite(covs):
   """Whether eigenvalues are negative by few rounding errors only, and the matrix is symmetric."""
   eps = np.finfo(covs.dtype).eps
