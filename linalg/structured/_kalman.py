@@ -54,40 +54,57 @@ _OPERANDS = (
 )
 
 
-def _wrong_shape(name, operand, x, sizes, batch_dims):
-  core = ", ".join(str(sizes[size]) for size in operand.core)
-  text = f"({core},)" if len(operand.core) == 1 else f"({core})"
-  if operand.per_step:
-    steps = f"({', '.join(['*batch'] * bool(batch_dims) + [str(sizes['T']), core])})"
-    text += f", or {steps} for one at each step"
-  return ValueError(
-      f"{name}() takes {operand.name} of shape {text}, beside observations of shape "
-      f"(..., {sizes['T']}, {sizes['m']}); got {x.shape}.")
-
-
-def _in_steps(name, operand, x, sizes, batch_dims):
-  """`x` with a dimension of steps, if it may have one for each; checks its shape."""
-  rank = len(operand.core)
-  expected = tuple(sizes[size] for size in operand.core)
-  if x.ndim < rank or x.shape[x.ndim - rank :] != expected:
-    raise _wrong_shape(name, operand, x, sizes, batch_dims)
-  if not operand.per_step:
-    return x
-  if x.ndim - rank == batch_dims + 1:
-    if x.shape[batch_dims] != sizes["T"]:
-      raise _wrong_shape(name, operand, x, sizes, batch_dims)
-    return x
-  if x.ndim - rank > batch_dims:
-    raise _wrong_shape(name, operand, x, sizes, batch_dims)
-  return jnp.expand_dims(x, x.ndim - rank)
-
-
 def _broadcasts(shape, batch):
   """Whether an operand with the batch dimensions `shape` may stand beside `batch`."""
   try:
     return len(jnp.broadcast_shapes(shape, tuple(batch))) == len(batch)
   except ValueError:
     return False
+
+
+def _wrong_shape(name, operand, x, sizes, batch):
+  """The error for an operand of another shape."""
+  shape = lambda *lead: f"({', '.join([*lead, *(str(sizes[size]) for size in operand.core)])})"
+  lone = shape() if len(operand.core) > 1 else shape().replace(")", ",)")
+  text = f"{name}() takes {operand.name} of shape {lone}"
+  steps = str(sizes["T"])
+  if operand.per_step:
+    text += f", or {shape(*['*batch'] * bool(batch), steps)} for one at each step"
+    if batch:
+      text += f", and {shape(*['1'] * len(batch), steps)} where these serve all series"
+  observations = f"(..., {steps}, {sizes['m']})"
+  return ValueError(f"{text}, beside observations of shape {observations}; got {x.shape}.")
+
+
+def _in_steps(name, operand, x, sizes, batch):
+  """`x` with a dimension of steps, if it may have one for each; checks its shape.
+
+  `batch` are the batch dimensions of the observations.
+  """
+  rank = len(operand.core)
+  expected = tuple(sizes[size] for size in operand.core)
+  lead, core = x.shape[: max(0, x.ndim - rank)], x.shape[max(0, x.ndim - rank) :]
+  if core != expected:
+    raise _wrong_shape(name, operand, x, sizes, batch)
+  if not operand.per_step:
+    return x
+  if len(lead) == len(batch) + 1:
+    if lead[-1] not in (1, sizes["T"]):
+      raise _wrong_shape(name, operand, x, sizes, batch)
+    return x
+  if len(lead) > len(batch):
+    raise _wrong_shape(name, operand, x, sizes, batch)
+  if lead and lead[-1] == sizes["T"] and lead != (1,) * len(lead):
+    if not _broadcasts(lead, batch):
+      raise _wrong_shape(name, operand, x, sizes, batch)
+    own, series = (", ".join(map(str, y)) for y in (expected, lead))
+    one = ", ".join(["1"] * len(batch))
+    raise ValueError(
+        f"{name}() takes {operand.name} of shape {x.shape}, beside observations of shape "
+        f"{(*batch, sizes['T'], sizes['m'])}, either as one for each step or as one for each "
+        f"series. Give it the shape ({one}, {sizes['T']}, {own}) for one at each step, or "
+        f"({series}, 1, {own}) for one for each series.")
+  return jnp.expand_dims(x, x.ndim - rank)
 
 
 def _by_component(name, mask, observations):
@@ -147,14 +164,13 @@ def _operands(name, observations, mask, given):
     observations = jnp.where(mask, 0, observations)
   sizes = {
       "T": observations.shape[-2], "m": observations.shape[-1], "n": transition.shape[-1]}
-  batch_dims = observations.ndim - 2
   ffi.refuse_sharded(f"{name}, observations", observations)
   operands = [(observations, 2)]
   for operand in _OPERANDS:
     x = present.get(operand.name)
     if x is None:
       x = jnp.zeros((sizes[operand.core[0]],), observations.dtype)
-    x = _in_steps(name, operand, x, sizes, batch_dims)
+    x = _in_steps(name, operand, x, sizes, observations.shape[:-2])
     rank = len(operand.core) + operand.per_step
     ffi.refuse_sharded(f"{name}, {operand.name}", x, rank=rank)
     operands.append((symmetrized(x) if operand.symmetric else x, rank))
@@ -208,10 +224,12 @@ def kalman_filter(
       has both meanings.
 
   Each of F, Q, H, R, b and d may also be one for each step: then it has the batch dimensions of the
-  observations, each of which may be 1, and T in front of its own dimensions. F, Q and b of step t
-  lead from state t to state t + 1, so those of step T - 1 are not used. Operands with fewer
-  dimensions than that are constant. They serve the whole batch, or have a batch of their own.
-  Covariances C are read as (C + Cᵀ) / 2.
+  observations, each of which may be 1, and T in front of its own dimensions. For a batch of series
+  that share them this is (1, T, n, n). F, Q and b of step t lead from state t to state t + 1, so
+  those of step T - 1 are not used. Operands with fewer dimensions than that are constant. They
+  serve the whole batch, or have a batch of their own. A ValueError if such a shape could also mean
+  one for each step: give it a dimension of 1 in the place of T. Covariances C are read as
+  (C + Cᵀ) / 2.
 
   Returns:
     KalmanFilterResult(filtered_means, filtered_covariances, log_likelihood, info), of shapes

@@ -466,6 +466,26 @@ def test_unit_batch_dimensions(rng):
     assert alone.log_likelihood.shape == (1, 1) and alone[0].shape == (1, 1, 4, 3)
 
 
+def test_steps_or_series(rng):
+  """An operand that could be one for each step or one for each series is refused."""
+  y, parameters = _model(rng, 4, 3, 2)
+  y = rng.standard_normal((4, 4, 2))  # as many series as steps
+  run = functools.partial(linalg.structured.kalman_filter, y, **parameters)
+  for name in ("transition", "observation_covariance", "observation_offset"):
+    many = parameters[name] * rng.uniform(1, 2, (4, *[1] * parameters[name].ndim))
+    own = ", ".join(map(str, parameters[name].shape))
+    with pytest.raises(ValueError, match=(
+        rf"takes {name} of shape \(4, {own}\), .* \(1, 4, {own}\) .* \(4, 1, {own}\) for")):
+      run(**{name: many})
+    for i in range(4):
+      one = functools.partial(linalg.structured.kalman_filter, y[i], **parameters)
+      for given, alone in ((many[None], many), (many[:, None], many[i])):
+        for x, known in zip(run(**{name: given}), one(**{name: alone}), strict=True):
+          np.testing.assert_array_equal(x[i], known)
+    with pytest.raises(ValueError, match=rf"takes {name} of shape .* \(1, 4, {own}\) where"):
+      linalg.structured.kalman_filter(y[:3], **parameters | {name: many})
+
+
 @sharded.KINDS
 def test_sharded_batch(kind, rng):
   """A sharded batch is filtered and differentiated where it is."""
