@@ -434,6 +434,20 @@ def test_failures(rng):
     linalg.checked(linalg.structured.kalman_filter)(y, **parameters)
 
 
+def test_overflow(rng):
+  """The log likelihood is -inf where a term overflows, in handlers and in the fallback."""
+  y, parameters = _model(rng, 5, 2, 1, np.float32)
+  y = rng.standard_normal((9, 5, 1)).astype(np.float32)
+  y[3, 1] = 1e20
+  for size in (9, 4):
+    found = linalg.structured.kalman_filter(y[:size], **parameters)
+    np.testing.assert_array_equal(np.isneginf(found.log_likelihood), np.arange(size) == 3)
+    assert not np.any(found.info) and not np.any(np.isnan(found.log_likelihood))
+  operands = [y[3], *(x[None] if not name.startswith("initial") else x
+                      for name, x in parameters.items()), np.zeros((0, 1), np.float32)]
+  assert np.isneginf(filter_p._rules.fallback(*map(jnp.asarray, operands))[2])
+
+
 def test_vmap(rng):
   """Any operand may be mapped, and the others serve all."""
   y, parameters = _model(rng, 4, 3, 2)
