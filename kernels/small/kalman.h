@@ -387,8 +387,9 @@ struct KalmanGain {
   LINALG_INLINE void Compute(const E* mean, const E* cov, bool masked) {
     Apply(m, n, Plain(h), mean, v);
     for (int i = 0; i < m; ++i) {
-      v[i] = (y[i] - d[i]) - v[i];
-      if (masked) v[i] = KeepIf(seen[i] != E{}, v[i]);
+      // A mean that is NaN makes even a missing component NaN, as such a covariance does.
+      const E observed = y[i] - d[i];
+      v[i] = (masked ? KeepIf(seen[i] != E{}, observed) : observed) - v[i];
       e[i] = v[i];
     }
     Product<B>(m, n, n, Plain(h), Plain(cov), Into::kSet, hp_, row);

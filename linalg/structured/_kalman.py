@@ -234,9 +234,10 @@ def kalman_filter(
   Returns:
     KalmanFilterResult(filtered_means, filtered_covariances, log_likelihood, info), of shapes
     (..., T, n), (..., T, n, n), (...) and (...). `info` (int32) is 0, or t + 1 if the innovation
-    covariance S = H P Hᵀ + R of step t is not positive definite, or its innovation is NaN. The
-    results of such a series are NaN from step t on, and its log likelihood is NaN. Other series are
-    not affected; see `checked`.
+    covariance S = H P Hᵀ + R of step t is not positive definite, or its innovation or the mean
+    before it is NaN. The results of such a series are NaN from step t on, and its log likelihood
+    is NaN. It is -inf where the density is 0 in this dtype. Other series are not affected; see
+    `checked`.
 
   float16 and bfloat16 are computed in float32, and the results rounded. Complex operands are a
   TypeError.

@@ -448,6 +448,29 @@ def test_overflow(rng):
   assert np.isneginf(filter_p._rules.fallback(*map(jnp.asarray, operands))[2])
 
 
+def test_nan_in_an_unseen_mean(rng):
+  """A mean that is NaN fails at the first step, even if nothing is observed there."""
+  y, parameters = _model(rng, 4, 3, 2)
+  y, means = np.stack([y] * 9), np.stack([parameters.pop("initial_mean")] * 9)
+  mask = np.arange(4)[:, None] < np.array([[2, 4]])
+  good = [f(y, **parameters, initial_mean=means, mask=mask) for f in FUNCTIONS.values()]
+  means[5, 1] = np.nan
+  bad = [f(y, **parameters, initial_mean=means, mask=mask) for f in FUNCTIONS.values()]
+  others = np.arange(9) != 5
+  for found, known in zip(bad, good, strict=True):
+    assert int(found.info[5]) == 1 and np.isnan(found.log_likelihood[5])
+    assert np.all(np.isnan(found[0][5])) and np.all(np.isnan(found[1][5]))
+    for x, expected in zip(found, known, strict=True):
+      np.testing.assert_array_equal(x[others], expected[others])
+  names = [name for name in CORES if not name.startswith("initial")]
+  operands = {name: parameters[name][None] for name in names}
+  operands |= {"initial_mean": means[5], "initial_covariance": parameters["initial_covariance"]}
+  seen = np.where(mask, 0.0, 1.0)
+  given = [y[5], *(operands[name] for name in CORES), seen]
+  for run in (filter_p, filter_p._rules.fallback):
+    assert int(run(*map(jnp.asarray, given))[3]) == 1
+
+
 def test_vmap(rng):
   """Any operand may be mapped, and the others serve all."""
   y, parameters = _model(rng, 4, 3, 2)
