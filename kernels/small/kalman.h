@@ -477,7 +477,7 @@ struct KalmanSmoothing {
       condition = MulAdd(filtered_cov[i * (row + 1)], largest[i], condition);
     }
     // The loss is about eps times the square of this.
-    constexpr Lane<E> kMost = sizeof(Lane<E>) == 4 ? Lane<E>(30) : Lane<E>(7e5);
+    constexpr Lane<E> kMost = sizeof(Lane<E>) == 4 ? Lane<E>(30) : Lane<E>(1e3);
     return condition > Broadcast<E>(kMost);
   }
 

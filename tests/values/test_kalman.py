@@ -394,6 +394,41 @@ def test_many_steps_in_single_precision():
   np.testing.assert_allclose(smoothed.log_likelihood, exact.log_likelihood, rtol=1e-5)
 
 
+def _exact_smoothed_covariances(parameters, steps):
+  """The recursion of Rauch, Tung and Striebel in 50 digits."""
+  names = ("transition", "transition_covariance", "observation", "observation_covariance",
+           "initial_covariance")
+  with mpmath.workdps(50):
+    f, q, h, r, cov = (mpmath.matrix(np.asarray(parameters[name]).tolist()) for name in names)
+    filtered, predicted = [], []
+    for t in range(steps):
+      cov = f * cov * f.T + q if t else cov
+      predicted.append(cov)
+      cov = cov - cov * h.T * (h * cov * h.T + r) ** -1 * h * cov
+      filtered.append(cov)
+    covs = [cov]
+    for t in reversed(range(steps - 1)):
+      gain = filtered[t] * f.T * predicted[t + 1] ** -1
+      covs.append(filtered[t] + gain * (covs[-1] - predicted[t + 1]) * gain.T)
+    return np.array([x.tolist() for x in covs[::-1]], float)
+
+
+@pytest.mark.parametrize(("n", "steps"), [(1, 1000), (2, 40)])
+def test_first_state_almost_unknown(n, steps, rng):
+  """Entries of smoothed covariances keep 8 digits where later observations say far more."""
+  noise = [[1 / 3, 1 / 2], [1 / 2, 1]]  # of a velocity that wanders
+  parameters = {
+      "transition": np.array([[1.0, 1], [0, 1]])[:n, :n],
+      "transition_covariance": 1e-8 * (np.array(noise) if n == 2 else np.eye(1)),
+      "observation": np.eye(1, n), "observation_covariance": np.eye(1),
+      "initial_mean": np.zeros(n), "initial_covariance": 1e5 * np.eye(n)}
+  found = linalg.structured.kalman_smoother(rng.standard_normal((steps, 1)), **parameters)
+  expected = _exact_smoothed_covariances(parameters, steps)
+  deviations = np.sqrt(np.diagonal(expected, axis1=1, axis2=2))
+  scale = deviations[:, :, None] * deviations[:, None, :]
+  assert np.all(np.abs(found.smoothed_covariances - expected) < 1e-8 * scale)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_singular_noises(dtype, rng):
   """Noises of rank 1, none, and a predicted covariance that is singular."""
