@@ -279,14 +279,17 @@ def test_derivatives(kind, per_step, rng):
   np.testing.assert_allclose(found[2:], [float(second)] * 3, rtol=1e-7)
 
 
-@pytest.mark.parametrize("n", [3, pytest.param(14, marks=pytest.mark.extended)])
-def test_handlers_of_derivatives(n, rng):
+@pytest.mark.parametrize(("n", "shared"), [
+    (3, [2]), (3, [3, 4, 5, 7, 8]), pytest.param(14, [2], marks=pytest.mark.extended),
+    pytest.param(14, [3, 4, 5, 7, 8], marks=pytest.mark.extended)])
+def test_handlers_of_derivatives(n, shared, rng):
   """Tangents are those of the formula, and adjoints its transpose, with shared operands too."""
   y, parameters = _model(rng, 5, n, 2, batch=(3,), per_step=("transition", "observation_offset"))
   operands = [y] + [
       x if name.startswith("initial") or x.ndim == len(core) + 2 else np.expand_dims(x, 1)
       for (name, x), core in zip(parameters.items(), CORES.values(), strict=True)]
-  operands[2] = operands[2][0]  # serves all
+  for i in shared:
+    operands[i] = operands[i][0]  # serves all
   seen = (rng.random(y.shape) < 0.7).astype(y.dtype)
   operands = [jnp.asarray(x) for x in (*operands, seen)]
   cases = [(filter_p, filter_jvp_p, filter_vjp_p, operands, 9, 2)]
@@ -453,9 +456,18 @@ def test_failures(rng):
   """A series that fails has NaN from that step on, and leaves its neighbours' bits."""
   y, parameters = _model(rng, 6, 3, 2, batch=(9,), per_step=("observation_covariance",))
   good = [function(y, **parameters) for function in FUNCTIONS.values()]
+
+  @jax.jit
+  def gradients(y, parameters):
+    run = lambda y, parameters: FUNCTIONS["smoother"](y, **parameters)[:3]
+    values, pullback = jax.vjp(run, y, parameters)
+    return pullback(jax.tree.map(jnp.ones_like, values))
+
+  good.append(gradients(y, parameters))
   parameters["observation_covariance"][4, 2] = -100 * np.eye(2)
   y[7, 3, 0] = np.nan
   bad = [function(y, **parameters) for function in FUNCTIONS.values()]
+  bad.append(gradients(y, parameters))
   others = [0, 1, 2, 3, 5, 6, 8]
   for x, known in zip(jax.tree.leaves(bad), jax.tree.leaves(good), strict=True):
     np.testing.assert_array_equal(x[others,], known[others,])
@@ -465,6 +477,7 @@ def test_failures(rng):
     assert np.all(np.isnan(bad[0].filtered_covariances[series, first:]))
     assert np.isnan(bad[0].log_likelihood[series])
     assert np.all(np.isnan(bad[1].smoothed_means[series]))
+    assert np.all(np.isnan(bad[1].smoothed_covariances[series]))
   with pytest.raises(linalg.LinAlgError, match=r"kalman_filter: .* \(4\) .* observation 3"):
     linalg.checked(linalg.structured.kalman_filter)(y, **parameters)
 
@@ -577,14 +590,19 @@ def test_sharded_batch(kind, rng):
     assert not sharded.collectives(compiled.as_text())
     found = compiled(*given)
     rest = {key: x for key, x in parameters.items() if key != "transition"}
-    gradient = jax.jit(jax.grad(lambda y, rest: FUNCTIONS["smoother"](
-        y, **rest, transition=given[1]["transition"], mask=given[2])[0].sum(), (0, 1))).lower(
-            given[0], {key: given[1][key] for key in rest}).compile()
-    text = gradient.as_text()
-    assert not sharded.collectives(text)
+    gradient = jax.grad(lambda y, rest, transition, mask: FUNCTIONS["smoother"](
+        y, **rest, transition=transition, mask=mask)[0].sum(), (0, 1))
+    placed = (
+        given[0], {key: given[1][key] for key in rest}, given[1]["transition"], given[2])
+    compiled = jax.jit(gradient).lower(*placed).compile()
+    assert not sharded.collectives(compiled.as_text())
+    gradients = compiled(*placed)
   assert found.smoothed_means.sharding.spec[0] == "x"
   for x, known in zip(found, FUNCTIONS["smoother"](y, **parameters, mask=mask), strict=True):
     np.testing.assert_array_equal(x, known)
+  expected = gradient(y, rest, parameters["transition"], mask)
+  for x, known in zip(jax.tree.leaves(gradients), jax.tree.leaves(expected), strict=True):
+    np.testing.assert_allclose(x, known, rtol=1e-5, atol=1e-5)
 
 
 def test_shard_map_and_export(rng):
