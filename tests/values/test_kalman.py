@@ -213,7 +213,7 @@ def test_bits_do_not_depend_on_the_batch(n, m, dtype, rng):
   shared = run(y, parameters, mask)
   for x, known in zip(jax.tree.leaves(shared[:2]), jax.tree.leaves(together[:2]), strict=True):
     np.testing.assert_array_equal(x, known)
-  for size in (1, 5, 9):
+  for size in (1, 4, 9):
     few = run(y[-size:], {key: x[-size:] for key, x in batched.items()}, mask[-size:])
     for x, known in zip(jax.tree.leaves(few), jax.tree.leaves(together), strict=True):
       np.testing.assert_array_equal(x, known[-size:])
