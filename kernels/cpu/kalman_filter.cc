@@ -57,9 +57,10 @@ struct KalmanFilterProblem {
         const E term = steps.masked() ? KeepIf(gain.seen[j] != E{}, log_two_pi) : log_two_pi;
         deviance = deviance + term;
       }
-      // The rounding error of each sum is added to the next term (Kahan).
+      // The rounding error of each sum is added to the next term (Kahan). It would be NaN after an
+      // overflow.
       const E term = deviance - lost, next = sum + term;
-      lost = (next - sum) - term;
+      lost = KeepIf(next - next == E{}, (next - sum) - term);
       sum = next;
       Store<B>(mean, 1, n, means, i, t);
       Store<B>(cov, n, n, covs, i, t);

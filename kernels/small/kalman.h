@@ -387,8 +387,9 @@ struct KalmanGain {
   LINALG_INLINE void Compute(const E* mean, const E* cov, bool masked) {
     Apply(m, n, Plain(h), mean, v);
     for (int i = 0; i < m; ++i) {
-      v[i] = (y[i] - d[i]) - v[i];
-      if (masked) v[i] = KeepIf(seen[i] != E{}, v[i]);
+      // A mean that is NaN makes even a missing component NaN, as such a covariance does.
+      const E observed = y[i] - d[i];
+      v[i] = (masked ? KeepIf(seen[i] != E{}, observed) : observed) - v[i];
       e[i] = v[i];
     }
     Product<B>(m, n, n, Plain(h), Plain(cov), Into::kSet, hp_, row);
@@ -476,7 +477,7 @@ struct KalmanSmoothing {
       condition = MulAdd(filtered_cov[i * (row + 1)], largest[i], condition);
     }
     // The loss is about eps times the square of this.
-    constexpr Lane<E> kMost = sizeof(Lane<E>) == 4 ? Lane<E>(30) : Lane<E>(7e5);
+    constexpr Lane<E> kMost = sizeof(Lane<E>) == 4 ? Lane<E>(30) : Lane<E>(1e3);
     return condition > Broadcast<E>(kMost);
   }
 

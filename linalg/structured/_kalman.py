@@ -54,62 +54,94 @@ _OPERANDS = (
 )
 
 
-def _wrong_shape(name, operand, x, sizes, batch_dims):
-  core = ", ".join(str(sizes[size]) for size in operand.core)
-  text = f"({core},)" if len(operand.core) == 1 else f"({core})"
+def _broadcasts(shape, batch):
+  """Whether an operand with the batch dimensions `shape` may stand beside `batch`."""
+  try:
+    return len(jnp.broadcast_shapes(shape, tuple(batch))) == len(batch)
+  except ValueError:
+    return False
+
+
+def _wrong_shape(name, operand, x, sizes, batch):
+  """The error for an operand of another shape."""
+  shape = lambda *lead: f"({', '.join([*lead, *(str(sizes[size]) for size in operand.core)])})"
+  lone = shape() if len(operand.core) > 1 else shape().replace(")", ",)")
+  text = f"{name}() takes {operand.name} of shape {lone}"
+  steps = str(sizes["T"])
   if operand.per_step:
-    steps = f"({', '.join(['*batch'] * bool(batch_dims) + [str(sizes['T']), core])})"
-    text += f", or {steps} for one at each step"
-  return ValueError(
-      f"{name}() takes {operand.name} of shape {text}, beside observations of shape "
-      f"(..., {sizes['T']}, {sizes['m']}); got {x.shape}.")
+    text += f", or {shape(*['*batch'] * bool(batch), steps)} for one at each step"
+    if batch:
+      text += f", and {shape(*['1'] * len(batch), steps)} where these serve all series"
+  observations = f"(..., {steps}, {sizes['m']})"
+  return ValueError(f"{text}, beside observations of shape {observations}; got {x.shape}.")
 
 
-def _in_steps(name, operand, x, sizes, batch_dims):
-  """`x` with a dimension of steps, if it may have one for each; checks its shape."""
+def _in_steps(name, operand, x, sizes, batch):
+  """`x` with a dimension of steps, if it may have one for each; checks its shape.
+
+  `batch` are the batch dimensions of the observations.
+  """
   rank = len(operand.core)
   expected = tuple(sizes[size] for size in operand.core)
-  if x.ndim < rank or x.shape[x.ndim - rank :] != expected:
-    raise _wrong_shape(name, operand, x, sizes, batch_dims)
+  lead, core = x.shape[: max(0, x.ndim - rank)], x.shape[max(0, x.ndim - rank) :]
+  if core != expected:
+    raise _wrong_shape(name, operand, x, sizes, batch)
   if not operand.per_step:
     return x
-  if x.ndim - rank == batch_dims + 1:
-    if x.shape[batch_dims] != sizes["T"]:
-      raise _wrong_shape(name, operand, x, sizes, batch_dims)
+  if len(lead) == len(batch) + 1:
+    if lead[-1] not in (1, sizes["T"]):
+      raise _wrong_shape(name, operand, x, sizes, batch)
     return x
-  if x.ndim - rank > batch_dims:
-    raise _wrong_shape(name, operand, x, sizes, batch_dims)
+  if len(lead) > len(batch):
+    raise _wrong_shape(name, operand, x, sizes, batch)
+  if lead and lead[-1] == sizes["T"] and lead != (1,) * len(lead):
+    if not _broadcasts(lead, batch):
+      raise _wrong_shape(name, operand, x, sizes, batch)
+    own, series = (", ".join(map(str, y)) for y in (expected, lead))
+    one = ", ".join(["1"] * len(batch))
+    raise ValueError(
+        f"{name}() takes {operand.name} of shape {x.shape}, beside observations of shape "
+        f"{(*batch, sizes['T'], sizes['m'])}, either as one for each step or as one for each "
+        f"series. Give it the shape ({one}, {sizes['T']}, {own}) for one at each step, or "
+        f"({series}, 1, {own}) for one for each series.")
   return jnp.expand_dims(x, x.ndim - rank)
 
 
-def _seen(name, mask, observations, dtype):
-  """1 for what is seen, 0 for what is missing; no steps without a mask."""
-  steps, m = observations.shape[-2:]
-  if mask is None:
-    return jnp.zeros((0, m), dtype)
+def _by_component(name, mask, observations):
+  """The mask (..., T, m) of a mask of components or of whole observations."""
   if mask.dtype != bool:
     raise TypeError(f"{name}() takes mask as an array of booleans, got {mask.dtype}.")
-  if mask.ndim == observations.ndim - 1 and mask.ndim and mask.shape[-1] == steps:
-    mask = jnp.broadcast_to(mask[..., None], (*mask.shape, m))
-  elif mask.ndim != observations.ndim or mask.shape[-2:] != (steps, m):
+  (*batch, steps, m), shape = observations.shape, mask.shape
+  of_components = shape[-2:] == (steps, m) and _broadcasts(shape[:-2], batch)
+  of_steps = shape[-1:] == (steps,) and _broadcasts(shape[:-1], batch)
+  if of_components and of_steps and shape != (1,) * mask.ndim:
     raise ValueError(
-        f"{name}() takes mask of shape (..., {steps}) or (..., {steps}, {m}), with as many batch "
-        f"dimensions as observations of shape {observations.shape}; got {mask.shape}.")
-  return jnp.where(mask, 0, 1).astype(dtype)
+        f"{name}() takes mask of shape {shape}, beside observations of shape "
+        f"{observations.shape}, either as (..., T, m), components that all series lack, or as "
+        f"(..., T), observations that one series lacks. Give it the batch dimensions of the "
+        f"observations, each of which may be 1, and T and m.")
+  if not of_components and not of_steps:
+    raise ValueError(
+        f"{name}() takes mask of shape (..., {steps}) or (..., {steps}, {m}), with batch "
+        f"dimensions that broadcast against those of observations of shape {observations.shape}; "
+        f"got {shape}.")
+  return mask if of_components else jnp.broadcast_to(mask[..., None], (*shape, m))
 
 
-def _without_unit_batch(operands):
+def _without_unit_batch(operands, batch):
   """Operands whose batch dimensions are all 1 lose these, and so serve the whole batch uncopied.
 
-  `operands` are (array, number of core dimensions). There is another with a larger batch.
+  `operands` are (array, number of core dimensions). `batch` is the shape of their common batch,
+  which the others keep.
   """
   batches = [x.shape[: x.ndim - rank] for x, rank in operands]
-  is_unit = [all(isinstance(size, int) and size == 1 for size in batch) for batch in batches]
+  is_unit = [all(isinstance(size, int) and size == 1 for size in own) for own in batches]
   if all(is_unit):
     return [x for x, _ in operands]
   return [
-      jax.lax.squeeze(x, range(x.ndim - rank)) if unit else x
-      for (x, rank), unit in zip(operands, is_unit, strict=True)]
+      jax.lax.squeeze(x, range(len(own))) if unit
+      else jax.lax.expand_dims(x, range(len(batch) - len(own)))
+      for (x, _), own, unit in zip(operands, batches, is_unit, strict=True)]
 
 
 def _operands(name, observations, mask, given):
@@ -126,20 +158,25 @@ def _operands(name, observations, mask, given):
   if transition.ndim < 2:
     raise ValueError(
         f"{name}() takes transition of shape (..., n, n), got {transition.shape}.")
+  if mask is not None:
+    mask = _by_component(name, jnp.asarray(mask), observations)
+    # A missing component may be NaN, and so may its tangent.
+    observations = jnp.where(mask, 0, observations)
   sizes = {
       "T": observations.shape[-2], "m": observations.shape[-1], "n": transition.shape[-1]}
-  batch_dims = observations.ndim - 2
   ffi.refuse_sharded(f"{name}, observations", observations)
   operands = [(observations, 2)]
   for operand in _OPERANDS:
     x = present.get(operand.name)
     if x is None:
       x = jnp.zeros((sizes[operand.core[0]],), observations.dtype)
-    x = _in_steps(name, operand, x, sizes, batch_dims)
+    x = _in_steps(name, operand, x, sizes, observations.shape[:-2])
     rank = len(operand.core) + operand.per_step
     ffi.refuse_sharded(f"{name}, {operand.name}", x, rank=rank)
     operands.append((symmetrized(x) if operand.symmetric else x, rank))
-  operands.append((_seen(name, mask, observations, observations.dtype), 2))
+  # Without a mask it has no steps.
+  seen = jnp.zeros((0, sizes["m"])) if mask is None else jnp.where(mask, 0, 1)
+  operands.append((seen.astype(observations.dtype), 2))
   labels = ["observations", *(x.name for x in _OPERANDS), "mask"]
   batch: Any = ()
   for label, (x, rank) in zip(labels, operands, strict=True):
@@ -149,17 +186,10 @@ def _operands(name, observations, mask, given):
       raise ValueError(
           f"{name}() takes {label} with batch dimensions that broadcast against those of the "
           f"operands before it, {batch}; got {x.shape[: x.ndim - rank]}.") from None
-  return _without_unit_batch(operands), dtype
+  return _without_unit_batch(operands, batch), dtype
 
 
 def _filter(name, observations, mask, given):
-  if mask is not None:
-    mask = jnp.asarray(mask)
-    if mask.dtype == bool and mask.shape in (
-        jnp.shape(observations), jnp.shape(observations)[:-1]):
-      # A missing component may be NaN, and so may its tangent.
-      missing = mask if mask.ndim == jnp.ndim(observations) else mask[..., None]
-      observations = jnp.where(missing, 0, observations)
   operands, dtype = _operands(name, observations, mask, given)
   means, covs, likelihood, info = filter_p(*operands)
   check(info, "is a series whose innovation covariance is not positive definite at observation "
@@ -190,20 +220,24 @@ def kalman_filter(
     transition_offset: b (n,); 0 if None.
     observation_offset: d (m,); 0 if None.
     mask: booleans (..., T) or (..., T, m), True where an observation or a component of it is
-      missing, which may be NaN.
+      missing, which may be NaN. A mask (T,) or (T, m) serves all series. A ValueError if a shape
+      has both meanings.
 
   Each of F, Q, H, R, b and d may also be one for each step: then it has the batch dimensions of the
-  observations, each of which may be 1, and T in front of its own dimensions. F, Q and b of step t
-  lead from state t to state t + 1, so those of step T - 1 are not used. Operands with fewer
-  dimensions than that are constant. They serve the whole batch, or have a batch of their own.
-  Covariances C are read as (C + Cᵀ) / 2.
+  observations, each of which may be 1, and T in front of its own dimensions. For a batch of series
+  that share them this is (1, T, n, n). F, Q and b of step t lead from state t to state t + 1, so
+  those of step T - 1 are not used. Operands with fewer dimensions than that are constant. They
+  serve the whole batch, or have a batch of their own. A ValueError if such a shape could also mean
+  one for each step: give it a dimension of 1 in the place of T. Covariances C are read as
+  (C + Cᵀ) / 2.
 
   Returns:
     KalmanFilterResult(filtered_means, filtered_covariances, log_likelihood, info), of shapes
     (..., T, n), (..., T, n, n), (...) and (...). `info` (int32) is 0, or t + 1 if the innovation
-    covariance S = H P Hᵀ + R of step t is not positive definite, or its innovation is NaN. The
-    results of such a series are NaN from step t on, and its log likelihood is NaN. Other series are
-    not affected; see `checked`.
+    covariance S = H P Hᵀ + R of step t is not positive definite, or its innovation or the mean
+    before it is NaN. The results of such a series are NaN from step t on, and its log likelihood
+    is NaN. It is -inf where the density is 0 in this dtype. Other series are not affected; see
+    `checked`.
 
   float16 and bfloat16 are computed in float32, and the results rounded. Complex operands are a
   TypeError.

@@ -318,7 +318,7 @@ def _smoother_fallback(*operands):
       kt, model.h, adjoint_a=True)
   turned_gain = _solve_semidefinite(
       _congruence(model.f, covs) + model.q, product(model.f, covs))
-  most = 30 if covs.dtype == jnp.float32 else 7e5
+  most = 30 if covs.dtype == jnp.float32 else 1e3
 
   def step(carry, given):
     (r, information, noise, largest), later = carry

@@ -213,7 +213,7 @@ def test_bits_do_not_depend_on_the_batch(n, m, dtype, rng):
   shared = run(y, parameters, mask)
   for x, known in zip(jax.tree.leaves(shared[:2]), jax.tree.leaves(together[:2]), strict=True):
     np.testing.assert_array_equal(x, known)
-  for size in (1, 5, 9):
+  for size in (1, 4, 9):
     few = run(y[-size:], {key: x[-size:] for key, x in batched.items()}, mask[-size:])
     for x, known in zip(jax.tree.leaves(few), jax.tree.leaves(together), strict=True):
       np.testing.assert_array_equal(x, known[-size:])
@@ -279,14 +279,17 @@ def test_derivatives(kind, per_step, rng):
   np.testing.assert_allclose(found[2:], [float(second)] * 3, rtol=1e-7)
 
 
-@pytest.mark.parametrize("n", [3, pytest.param(14, marks=pytest.mark.extended)])
-def test_handlers_of_derivatives(n, rng):
+@pytest.mark.parametrize(("n", "shared"), [
+    (3, [2]), (3, [3, 4, 5, 7, 8]), pytest.param(14, [2], marks=pytest.mark.extended),
+    pytest.param(14, [3, 4, 5, 7, 8], marks=pytest.mark.extended)])
+def test_handlers_of_derivatives(n, shared, rng):
   """Tangents are those of the formula, and adjoints its transpose, with shared operands too."""
   y, parameters = _model(rng, 5, n, 2, batch=(3,), per_step=("transition", "observation_offset"))
   operands = [y] + [
       x if name.startswith("initial") or x.ndim == len(core) + 2 else np.expand_dims(x, 1)
       for (name, x), core in zip(parameters.items(), CORES.values(), strict=True)]
-  operands[2] = operands[2][0]  # serves all
+  for i in shared:
+    operands[i] = operands[i][0]  # serves all
   seen = (rng.random(y.shape) < 0.7).astype(y.dtype)
   operands = [jnp.asarray(x) for x in (*operands, seen)]
   cases = [(filter_p, filter_jvp_p, filter_vjp_p, operands, 9, 2)]
@@ -341,6 +344,29 @@ def test_missing_observations(rng):
   assert np.all(np.isfinite(gradient)) and not np.any(gradient[:, 1])
 
 
+def test_masks_of_a_batch(rng):
+  """A mask may serve all series, and one that could be read in two ways is refused."""
+  y, parameters = _model(rng, 6, 3, 2)
+  y = rng.standard_normal((6, 6, 2))  # as many series as steps
+  run = functools.partial(linalg.structured.kalman_filter, **parameters)
+  steps, components = rng.random(6) < 0.4, rng.random((6, 2)) < 0.4
+  for mask, whole in ((steps, np.repeat(steps[:, None], 2, axis=1)), (components, components)):
+    expected = run(y, mask=np.broadcast_to(whole, y.shape))
+    spoilt = np.where(whole, np.nan, y)
+    for given in (mask, whole[None]):
+      for x, known in zip(run(spoilt, mask=given), expected, strict=True):
+        np.testing.assert_array_equal(x, known)
+  for n in (1, 2):  # a batch of series of 2 steps with 2 components
+    with pytest.raises(ValueError, match=r"\(2, 2\), .* either as \(..., T, m\), .* \(..., T\), "):
+      run(y[:n, :2], mask=np.zeros((2, 2), bool))
+  of_steps = rng.random((6, 6)) < 0.4
+  for x, known in zip(run(y, mask=of_steps), run(
+      y, mask=np.repeat(of_steps[..., None], 2, axis=2)), strict=True):
+    np.testing.assert_array_equal(x, known)
+  with pytest.raises(ValueError, match=r"mask of shape \(..., 6\) or .* got \(4, 6\)"):
+    run(y, mask=of_steps[:4])
+
+
 def _is_semidefinite(covs):
   """Whether eigenvalues are negative by few rounding errors only, and the matrix is symmetric."""
   eps = np.finfo(covs.dtype).eps
@@ -371,6 +397,41 @@ def test_many_steps_in_single_precision():
   np.testing.assert_allclose(smoothed.log_likelihood, exact.log_likelihood, rtol=1e-5)
 
 
+def _exact_smoothed_covariances(parameters, steps):
+  """The recursion of Rauch, Tung and Striebel in 50 digits."""
+  names = ("transition", "transition_covariance", "observation", "observation_covariance",
+           "initial_covariance")
+  with mpmath.workdps(50):
+    f, q, h, r, cov = (mpmath.matrix(np.asarray(parameters[name]).tolist()) for name in names)
+    filtered, predicted = [], []
+    for t in range(steps):
+      cov = f * cov * f.T + q if t else cov
+      predicted.append(cov)
+      cov = cov - cov * h.T * (h * cov * h.T + r) ** -1 * h * cov
+      filtered.append(cov)
+    covs = [cov]
+    for t in reversed(range(steps - 1)):
+      gain = filtered[t] * f.T * predicted[t + 1] ** -1
+      covs.append(filtered[t] + gain * (covs[-1] - predicted[t + 1]) * gain.T)
+    return np.array([x.tolist() for x in covs[::-1]], float)
+
+
+@pytest.mark.parametrize(("n", "steps"), [(1, 1000), (2, 40)])
+def test_first_state_almost_unknown(n, steps, rng):
+  """Entries of smoothed covariances keep 8 digits where later observations say far more."""
+  noise = [[1 / 3, 1 / 2], [1 / 2, 1]]  # of a velocity that wanders
+  parameters = {
+      "transition": np.array([[1.0, 1], [0, 1]])[:n, :n],
+      "transition_covariance": 1e-8 * (np.array(noise) if n == 2 else np.eye(1)),
+      "observation": np.eye(1, n), "observation_covariance": np.eye(1),
+      "initial_mean": np.zeros(n), "initial_covariance": 1e5 * np.eye(n)}
+  found = linalg.structured.kalman_smoother(rng.standard_normal((steps, 1)), **parameters)
+  expected = _exact_smoothed_covariances(parameters, steps)
+  deviations = np.sqrt(np.diagonal(expected, axis1=1, axis2=2))
+  scale = deviations[:, :, None] * deviations[:, None, :]
+  assert np.all(np.abs(found.smoothed_covariances - expected) < 1e-8 * scale)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_singular_noises(dtype, rng):
   """Noises of rank 1, none, and a predicted covariance that is singular."""
@@ -395,9 +456,18 @@ def test_failures(rng):
   """A series that fails has NaN from that step on, and leaves its neighbours' bits."""
   y, parameters = _model(rng, 6, 3, 2, batch=(9,), per_step=("observation_covariance",))
   good = [function(y, **parameters) for function in FUNCTIONS.values()]
+
+  @jax.jit
+  def gradients(y, parameters):
+    run = lambda y, parameters: FUNCTIONS["smoother"](y, **parameters)[:3]
+    values, pullback = jax.vjp(run, y, parameters)
+    return pullback(jax.tree.map(jnp.ones_like, values))
+
+  good.append(gradients(y, parameters))
   parameters["observation_covariance"][4, 2] = -100 * np.eye(2)
   y[7, 3, 0] = np.nan
   bad = [function(y, **parameters) for function in FUNCTIONS.values()]
+  bad.append(gradients(y, parameters))
   others = [0, 1, 2, 3, 5, 6, 8]
   for x, known in zip(jax.tree.leaves(bad), jax.tree.leaves(good), strict=True):
     np.testing.assert_array_equal(x[others,], known[others,])
@@ -407,8 +477,46 @@ def test_failures(rng):
     assert np.all(np.isnan(bad[0].filtered_covariances[series, first:]))
     assert np.isnan(bad[0].log_likelihood[series])
     assert np.all(np.isnan(bad[1].smoothed_means[series]))
+    assert np.all(np.isnan(bad[1].smoothed_covariances[series]))
   with pytest.raises(linalg.LinAlgError, match=r"kalman_filter: .* \(4\) .* observation 3"):
     linalg.checked(linalg.structured.kalman_filter)(y, **parameters)
+
+
+def test_overflow(rng):
+  """The log likelihood is -inf where a term overflows, in handlers and in the fallback."""
+  y, parameters = _model(rng, 5, 2, 1, np.float32)
+  y = rng.standard_normal((9, 5, 1)).astype(np.float32)
+  y[3, 1] = 1e20
+  for size in (9, 4):
+    found = linalg.structured.kalman_filter(y[:size], **parameters)
+    np.testing.assert_array_equal(np.isneginf(found.log_likelihood), np.arange(size) == 3)
+    assert not np.any(found.info) and not np.any(np.isnan(found.log_likelihood))
+  operands = [y[3], *(x[None] if not name.startswith("initial") else x
+                      for name, x in parameters.items()), np.zeros((0, 1), np.float32)]
+  assert np.isneginf(filter_p._rules.fallback(*map(jnp.asarray, operands))[2])
+
+
+def test_nan_in_an_unseen_mean(rng):
+  """A mean that is NaN fails at the first step, even if nothing is observed there."""
+  y, parameters = _model(rng, 4, 3, 2)
+  y, means = np.stack([y] * 9), np.stack([parameters.pop("initial_mean")] * 9)
+  mask = np.arange(4)[:, None] < np.array([[2, 4]])
+  good = [f(y, **parameters, initial_mean=means, mask=mask) for f in FUNCTIONS.values()]
+  means[5, 1] = np.nan
+  bad = [f(y, **parameters, initial_mean=means, mask=mask) for f in FUNCTIONS.values()]
+  others = np.arange(9) != 5
+  for found, known in zip(bad, good, strict=True):
+    assert int(found.info[5]) == 1 and np.isnan(found.log_likelihood[5])
+    assert np.all(np.isnan(found[0][5])) and np.all(np.isnan(found[1][5]))
+    for x, expected in zip(found, known, strict=True):
+      np.testing.assert_array_equal(x[others], expected[others])
+  names = [name for name in CORES if not name.startswith("initial")]
+  operands = {name: parameters[name][None] for name in names}
+  operands |= {"initial_mean": means[5], "initial_covariance": parameters["initial_covariance"]}
+  seen = np.where(mask, 0.0, 1.0)
+  given = [y[5], *(operands[name] for name in CORES), seen]
+  for run in (filter_p, filter_p._rules.fallback):
+    assert int(run(*map(jnp.asarray, given))[3]) == 1
 
 
 def test_vmap(rng):
@@ -426,6 +534,41 @@ def test_vmap(rng):
       one = {other: x[i] if other == key else x for other, x in given.items()}
       for x, known in zip(mapped, FUNCTIONS["smoother"](one.pop("y"), **one), strict=True):
         np.testing.assert_array_equal(x[i], known)
+
+
+def test_unit_batch_dimensions(rng):
+  """Results have the common batch of all operands, where those of the observations are all 1."""
+  y, parameters = _model(rng, 4, 3, 2)
+  means = rng.standard_normal((3, 3))
+  for function in FUNCTIONS.values():
+    expected = function(y[None], **parameters | {"initial_mean": means})
+    for lead in ((1, 1), (1, 3)):
+      observations = np.broadcast_to(y, (*lead, *y.shape))
+      found = function(observations, **parameters | {"initial_mean": means})
+      for x, known in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(x, known[None])
+    alone = function(y[None, None], **parameters)
+    assert alone.log_likelihood.shape == (1, 1) and alone[0].shape == (1, 1, 4, 3)
+
+
+def test_steps_or_series(rng):
+  """An operand that could be one for each step or one for each series is refused."""
+  y, parameters = _model(rng, 4, 3, 2)
+  y = rng.standard_normal((4, 4, 2))  # as many series as steps
+  run = functools.partial(linalg.structured.kalman_filter, y, **parameters)
+  for name in ("transition", "observation_covariance", "observation_offset"):
+    many = parameters[name] * rng.uniform(1, 2, (4, *[1] * parameters[name].ndim))
+    own = ", ".join(map(str, parameters[name].shape))
+    with pytest.raises(ValueError, match=(
+        rf"takes {name} of shape \(4, {own}\), .* \(1, 4, {own}\) .* \(4, 1, {own}\) for")):
+      run(**{name: many})
+    for i in range(4):
+      one = functools.partial(linalg.structured.kalman_filter, y[i], **parameters)
+      for given, alone in ((many[None], many), (many[:, None], many[i])):
+        for x, known in zip(run(**{name: given}), one(**{name: alone}), strict=True):
+          np.testing.assert_array_equal(x[i], known)
+    with pytest.raises(ValueError, match=rf"takes {name} of shape .* \(1, 4, {own}\) where"):
+      linalg.structured.kalman_filter(y[:3], **parameters | {name: many})
 
 
 @sharded.KINDS
@@ -447,14 +590,19 @@ def test_sharded_batch(kind, rng):
     assert not sharded.collectives(compiled.as_text())
     found = compiled(*given)
     rest = {key: x for key, x in parameters.items() if key != "transition"}
-    gradient = jax.jit(jax.grad(lambda y, rest: FUNCTIONS["smoother"](
-        y, **rest, transition=given[1]["transition"], mask=given[2])[0].sum(), (0, 1))).lower(
-            given[0], {key: given[1][key] for key in rest}).compile()
-    text = gradient.as_text()
-    assert not sharded.collectives(text)
+    gradient = jax.grad(lambda y, rest, transition, mask: FUNCTIONS["smoother"](
+        y, **rest, transition=transition, mask=mask)[0].sum(), (0, 1))
+    placed = (
+        given[0], {key: given[1][key] for key in rest}, given[1]["transition"], given[2])
+    compiled = jax.jit(gradient).lower(*placed).compile()
+    assert not sharded.collectives(compiled.as_text())
+    gradients = compiled(*placed)
   assert found.smoothed_means.sharding.spec[0] == "x"
   for x, known in zip(found, FUNCTIONS["smoother"](y, **parameters, mask=mask), strict=True):
     np.testing.assert_array_equal(x, known)
+  expected = gradient(y, rest, parameters["transition"], mask)
+  for x, known in zip(jax.tree.leaves(gradients), jax.tree.leaves(expected), strict=True):
+    np.testing.assert_allclose(x, known, rtol=1e-5, atol=1e-5)
 
 
 def test_shard_map_and_export(rng):
