@@ -103,7 +103,7 @@ STRUCTURED_FUNCTIONS: tuple[Function, ...] = (
             "block_tridiagonal_solve_logdet(a, a, a)": "Arrays2",
             "block_tridiagonal_solve_logdet_ex(a, a, a)": "Arrays3"},
         cases=(
-            _case("block_tridiagonal_solve_logdet",
+            _case("block_tridiagonal_logdet",
                   linalg.structured.block_tridiagonal_solve_logdet, definite, (3, 3, 3),
                   lambda *operands: _oracle(*operands)[:2]),)),
     _blocks(

@@ -57,16 +57,20 @@ class Recursions(NamedTuple):
   adjoint_times: Callable[[jax.Array, jax.Array], jax.Array]
 
 
+def _conjugated(a, b, conjugate_a, conjugate_b):
+  return a.conj() if conjugate_a else a, b.conj() if conjugate_b else b
+
+
 # XLA's products of small matrices may have other bits in another batch. These are the handlers for
 # all sizes, without derivatives.
 _FLAGS = {"conjugate_a": False, "conjugate_b": False}
 _times_p = ffi.operation(
     "linalg_matmul", "m k, k n -> m n", [0], attributes=_FLAGS,
-    fallback=lambda a, b, **flags: [product(a, b)])
+    fallback=lambda a, b, **flags: [product(*_conjugated(a, b, **flags))])
 _adjoint_times_p = ffi.operation(
     "linalg_matmul_transpose_a", "k m, k n -> m n", [0],
     attributes=_FLAGS | {"conjugate_a": True},
-    fallback=lambda a, b, **flags: [product(a, b, adjoint_a=True)])
+    fallback=lambda a, b, **flags: [product(*_conjugated(a.mT, b, **flags))])
 
 HANDLERS = Recursions(
     cholesky_blocks_p, factor_solve_p, inverse_of_factor_p, _times_p,

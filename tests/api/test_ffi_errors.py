@@ -27,7 +27,7 @@ class Call:
     self._tokens = target.operands, target.results
     self.operands, self.results = self.of_sizes(B, M, N, K)
     self.attributes = dict.fromkeys(target.attributes, True)
-    self.square = target.operands[0][-2:] == "nn"
+    self.square = target.operands[0][1:] == "nn"
     # Whether the first operand may also be complex, since results do not tell its dtype.
     self.any_dtype = sum(x[0] == "T" for x in (*target.operands, *target.results)) == 1
 

@@ -26,7 +26,7 @@ TARGETS = {
     row["name"]: Target(
         row["backends"] == "kBoth", tuple(row["operands"].split()), tuple(row["results"].split()),
         tuple(re.findall(r"\w+", row["attributes"])))
-    for row in _ROW.finditer(re.sub(r"\s*\\\n\s*", " ", _TABLE))}
+    for row in _ROW.finditer(re.sub(r'"\s+"', "", re.sub(r"\s*\\\n\s*", " ", _TABLE)))}
 
 DOUBLE = {"T": np.float64, "R": np.float64, "C": np.complex128, "I": np.int32}
 

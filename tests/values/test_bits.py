@@ -37,7 +37,7 @@ def _bits_in_batches(case, dtype, n, batches, rng):
 
 
 def test_the_page_names_those_that_do_not_keep_it():
-  sentence = PAGE.read_text().partition("in these functions:")[2].partition("\n\n")[0]
+  sentence = PAGE.read_text().partition("in these functions:\n\n")[2].partition("\n\n")[0]
   named = set(re.findall(r"`(\w+)`", sentence))
   varying = {cases.function(case) for case in cases.COMPOSED if case.varying}
   assert named == varying | {"eigh_gauge_error"}  # this one has no case

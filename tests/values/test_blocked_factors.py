@@ -519,7 +519,9 @@ DERIVATIVES = {
         cholesky_full_jvp_p(a, a), cholesky_full_vjp_p(a, a)],
 }
 # Problems without tiles of their own, and the function whose tiles they use.
-SHARED = {"cofactors": "lu", "det": "slogdet", "systems": "triangular_solve"}
+SHARED = {
+    "cofactors": "lu", "det": "slogdet", "positive_solve_logdet": "solve_logdet_pos",
+    "solve_slogdet": "solve_logdet", "systems": "triangular_solve"}
 
 
 def test_every_operation_in_tiles_is_there():
