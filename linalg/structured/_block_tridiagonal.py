@@ -518,53 +518,39 @@ def _general_multiply(blocks, x):
   return functools.reduce(jnp.add, terms) if terms else zeros_like(x)
 
 
-def _general_jvp(operation):
-  def jvp(primals, tangents):
-    # A dx = db - dA x
-    *blocks, b = primals
-    *moved, db = tangents
-    x, info = operation()(*primals)
-    da = None if all(y is None for y in moved) else moved
-    dx = solution_tangent(
-        lambda b: operation()(*blocks, b)[0], da, db, lambda da: _general_multiply(da, x))
-    return (x, info), (dx, None)
-
-  return jvp
+def _general_jvp(primals, tangents):
+  # A dx = db - dA x
+  *blocks, b = primals
+  *moved, db = tangents
+  x, info = general_solve_p(*primals)
+  da = None if all(y is None for y in moved) else moved
+  dx = solution_tangent(
+      lambda b: general_solve_p(*blocks, b)[0], da, db, lambda da: _general_multiply(da, x))
+  return (x, info), (dx, None)
 
 
-def _general_transpose(operation):
-  def transpose(cotangents, operands):
-    lower, diagonal, upper, _ = operands
-    x, _ = operation()(upper.mT, diagonal.mT, lower.mT, cotangents[0])
-    return None, None, None, x
-
-  return transpose
+def _general_transpose(cotangents, operands):
+  lower, diagonal, upper, _ = operands
+  x, _ = general_solve_p(upper.mT, diagonal.mT, lower.mT, cotangents[0])
+  return None, None, None, x
 
 
-_general = functools.partial(
-    ffi.operation, signature="s d d, t d d, s d d, t d k -> t d k, ()", dtypes=[3, jnp.int32])
-general_solve_p: ffi.Operation = _general(
+# Long systems are not divided: a chunk may have a singular leading minor where A has none.
+general_solve_p: ffi.Operation = ffi.operation(
     "linalg_block_tridiagonal_solve",
-    jvp=_general_jvp(lambda: general_solve_p),
-    transpose=_general_transpose(lambda: general_solve_p),
+    "s d d, t d d, s d d, t d k -> t d k, ()",
+    [3, jnp.int32],
+    jvp=_general_jvp,
+    transpose=_general_transpose,
     suits=lambda platform, *types, **attributes: suits(platform, *types[1:]),
     fallback=general_scan)
-general_in_chunks_p: ffi.Operation = _general(
-    "block_tridiagonal_solve_in_chunks",
-    jvp=_general_jvp(lambda: general_in_chunks_p),
-    transpose=_general_transpose(lambda: general_in_chunks_p),
-    platforms=(),
-    fallback=lambda *operands: list(partition.solve_general(general_solve_p, *operands)))
 
 
 def _general_solve(name, lower, diagonal, upper, b):
   (lower, diagonal, upper, b), dtype = as_arrays(name, lower, diagonal, upper, b)
   _check_blocks(name, diagonal, lower=lower, upper=upper)
   columns, vector = _columns(name, diagonal, b)
-  if partition.is_long(diagonal.shape[-3]):
-    x, info = general_in_chunks_p(lower, diagonal, upper, columns)
-  else:
-    x, info = general_solve_p(lower, diagonal, upper, columns)
+  x, info = general_solve_p(lower, diagonal, upper, columns)
   return (x[..., 0] if vector else x).astype(dtype), info
 
 
@@ -593,8 +579,8 @@ def block_tridiagonal_solve(
   float16 and bfloat16 are computed in float32, and x rounded.
 
   Algorithm: block elimination (the block Thomas algorithm), one system per lane. Its stability:
-  Demmel, Higham and Schreiber, Stability of block LU factorization, 1995. Long systems and large
-  blocks are treated as in `block_tridiagonal_cholesky`.
+  Demmel, Higham and Schreiber, Stability of block LU factorization, 1995. Blocks of more than 32
+  rows run by a scan over the steps.
 
   Example:
     >>> import jax.numpy as jnp
