@@ -195,9 +195,9 @@ def _operations(steps: int) -> _Operations:
   return _LONG if partition.is_long(steps) else _SHORT
 
 
-# A solution and log det A in one pass, which keeps no factor. The factors of a group of systems
-# stay in the caches of a core up to about this many elements of a system.
-MOST_ELEMENTS = 1 << 17
+# A solution and log det A in one pass, which keeps no factor. The factors and solutions of a group
+# of systems stay in the caches of a core up to about this many elements of a system.
+MOST_ELEMENTS = 1 << 18
 
 
 def _by_factor(diagonal, lower, b):
@@ -230,8 +230,10 @@ def _solve_logdet_batch(operands, dims):
       0, None, None]
 
 
-def _suits_solve_logdet(platform, diagonal, *types, **attributes):
-  elements = diagonal.shape[-3] * diagonal.shape[-1] ** 2
+def _suits_solve_logdet(platform, diagonal, lower, b, *types, **attributes):
+  del lower
+  d = diagonal.shape[-1]
+  elements = diagonal.shape[-3] * d * (2 * d + b.shape[-1])
   return suits(platform, diagonal) and elements <= MOST_ELEMENTS and (
       not partition.is_long(diagonal.shape[-3]))
 
