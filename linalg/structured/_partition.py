@@ -115,15 +115,16 @@ def _tall(x):
 def _row(info, of_separators, width, d):
   """The info of a system, given those of its chunks and of the reduced system.
 
-  A chunk that fails spoils the reduced system, so chunks come first.
+  A chunk that fails spoils the separators from the one before it on.
   """
-  place = jnp.arange(info.shape[-1], dtype=jnp.int32) * (width * d)
-  none = jnp.iinfo(jnp.int32).max
-  row = jnp.min(jnp.where(info > 0, expand(place, info) + info, none), axis=-1)
-  last = of_separators - 1
-  last = jnp.where(
-      of_separators > 0, (last // d * width + width - 1) * d + last % d + 1, of_separators)
-  return jnp.where(row < none, row, jnp.where((info < 0).any(-1), -1, last))
+  index = jax.lax.broadcasted_iota(jnp.int32, info.shape, info.ndim - 1)
+  none = info.shape[-1] + 1
+  chunk = jnp.min(jnp.where(info > 0, index, none), axis=-1)
+  row = jnp.sum(
+      jnp.where(index == chunk[..., None], index * (width * d) + info, 0), axis=-1, dtype=jnp.int32)
+  separator, inside = (of_separators - 1) // d, (of_separators - 1) % d
+  last = (separator * width + width - 1) * d + inside + 1
+  return jnp.where((of_separators > 0) & (separator + 1 < chunk), last, row)
 
 
 class _Parts(NamedTuple):

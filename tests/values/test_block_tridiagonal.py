@@ -1,5 +1,9 @@
 """Block-tridiagonal systems: factors and their methods, failures, bits, and wrong operands."""
 
+import os
+import subprocess
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -355,6 +359,22 @@ def test_failures_in_chunks(in_chunks, rng):
     assert np.isnan(y[:-1]).all() and not np.isnan(y[-1]).any()
 
 
+def test_first_failure_in_chunks(in_chunks, rng):
+  """It is reported as in a system that is not divided."""
+  steps, d = 18, 2
+  width = partition.chunk_width(steps)
+  diagonal, lower, _ = _definite(rng, (3,), steps, d)
+  diagonal[0, width + 1, 1, 1] = np.nan  # in chunk 1, and in a separator
+  diagonal[1, width - 1, 0, 0] = diagonal[2, width - 1, 0, 0] = np.nan
+  diagonal[:2, 2 * width + 1, 0, 0] = -5
+  factor = structured.block_tridiagonal_cholesky(diagonal, lower)
+  short = partition.HANDLERS.factor(diagonal, lower)[-1]
+  np.testing.assert_array_equal(factor.info, short)
+  with jax.numpy_rank_promotion("raise"):
+    found = jax.jit(lambda *blocks: partition.factor(partition.SCANS, *blocks)[-1])(diagonal, lower)
+  np.testing.assert_array_equal(found, short)
+
+
 def test_derivatives_in_chunks(monkeypatch, rng):
   """JVP and VJP of a divided system are those of one that is not."""
   definite = _definite(rng, (2,), 17, 2)
@@ -394,6 +414,31 @@ def test_bits_in_chunks(in_chunks, rng):
     alone = jax.tree.leaves(_solve_in_halves(diagonal[some], lower[some], b[some]))
     for x, y in zip(alone, several, strict=True):
       np.testing.assert_array_equal(x, y[some])
+
+
+_DIVIDED = """
+import hashlib, os, sys
+os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:int(sys.argv[1])])
+import jax, numpy as np
+jax.config.update("jax_enable_x64", True)
+from linalg import structured
+rng = np.random.default_rng(0)
+diagonal = 6 * np.eye(3) + 0.1 * rng.standard_normal((20000, 3, 3))
+factor = structured.block_tridiagonal_cholesky(diagonal, rng.random((19999, 3, 3)))
+results = factor.factors, factor.logdet(), factor.solve(rng.standard_normal((20000, 3)))
+assert factor.info == 0
+print(*[hashlib.sha256(np.asarray(x).tobytes()).hexdigest() for x in jax.tree.leaves(results)])
+"""
+
+
+@pytest.mark.extended
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs Linux")
+def test_bits_of_threads():
+  """A divided system has the same bits on one thread and on two."""
+  found = [
+      subprocess.run([sys.executable, "-c", _DIVIDED, str(threads)], capture_output=True,
+                     text=True, check=True).stdout for threads in (1, 2)]
+  assert found[0] == found[1] != ""
 
 
 @pytest.mark.extended
