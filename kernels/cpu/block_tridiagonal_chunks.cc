@@ -191,12 +191,14 @@ struct FactorProblem {
     E* const coupling = adjoint.data();
     E* const other = coupling + block;
     int32_t failed = 0;
+    int64_t failed_chunk = 0;
     Real<T> total = 0;
     for (int64_t q = 0; q <= chunks.full; ++q) {
       if (q == chunks.full && chunks.tail == 0) break;
       total += work.logdet[q];
       if (failed == 0 && work.info[q] != 0) {
         failed = static_cast<int32_t>(q * chunks.width * n + work.info[q]);
+        failed_chunk = q;
       }
     }
     for (int64_t chunk = 0; chunk < chunks.full; ++chunk) {
@@ -222,7 +224,10 @@ struct FactorProblem {
     state.Store(n, logdet + system, info + system);
     logdet[system] += total;
     if (failed != 0) {
-      info[system] = failed;
+      // A chunk that fails spoils the separators from the one before it on.
+      const int32_t row = info[system];
+      const bool is_first = row > 0 && (row - 1) / n / chunks.width + 1 < failed_chunk;
+      if (!is_first) info[system] = failed;
       logdet[system] = NaN<Real<T>>();
     }
   }

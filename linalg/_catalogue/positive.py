@@ -99,6 +99,7 @@ POSITIVE: tuple[Function, ...] = (
             ("values/test_cholesky_jittered.py",)),),
         sharded="linalg.distributed.cholesky of the matrix with a jitter on its diagonal",
         results={"cholesky_jittered(a)": "linalg.JitteredResult"},
+        fails=INDEFINITE,
         cases=(
             Case("cholesky_jittered", lambda a: linalg.cholesky_jittered(a).factor,
                  positive_definite, (2,), _cholesky_ratio(lower=True),

@@ -261,6 +261,7 @@ SOLVING: tuple[Function, ...] = (
             "solve_logdet(a, a)": "linalg.SolveLogdetResult",
             'solve_logdet(a, a, assume_a="pos").logabsdet': "Array",
         },
+        fails=SINGULAR,
         cases=(
             Case("solve_logdet", lambda a, b: linalg.solve_logdet(a, b)[:3], with_columns(square),
                  (2, 2), _solve_logdet_ratio, _solve_logdet_oracle, _stock_solve_logdet,

@@ -1,5 +1,6 @@
 """Cholesky factors of matrices that rounding made indefinite, with the least jitter."""
 
+import numbers
 from typing import NamedTuple
 
 import jax
@@ -9,6 +10,7 @@ from jax.typing import ArrayLike
 
 from linalg import ffi
 from linalg._core.algebra import diagonal_of, hermitian_part, on_diagonal
+from linalg._core.checks import check_positive
 from linalg._core.operands import as_arrays, check_square, real_dtype
 from linalg._core.public import public
 from linalg._factorizations.cholesky import cholesky_jvp_p, cholesky_p
@@ -76,12 +78,15 @@ def _series(name, dtype, jitter, max_jitter) -> np.ndarray:
   first = _FIRST[dtype] if jitter is None else jitter
   last = max(_LAST[dtype], first) if max_jitter is None else max_jitter
   for parameter, value in (("jitter", first), ("max_jitter", last)):
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
       raise TypeError(f"{name}() takes {parameter} as a real number, got {type(value)}.")
     if not 0 < value < np.inf:
       raise ValueError(f"{name}() takes {parameter} as a positive finite number, got {value}.")
+    if not float(np.finfo(dtype).tiny) <= value <= float(np.finfo(dtype).max):
+      raise ValueError(f"{name}() takes {parameter} in the range of {dtype}, got {value}.")
   if first > last:
     raise ValueError(f"{name}() needs jitter <= max_jitter, got {first} and {last}.")
+  first, last = float(first), float(last)
   count = 1 + int(np.floor(np.log(last / first) / np.log(_GROWTH) + 1e-9))
   return (first * _GROWTH ** np.arange(count)).astype(dtype)
 
@@ -108,10 +113,11 @@ def cholesky_jittered(
     (factor, jitter, info). The factor is (..., n, n). The jitter t (...) is real, in the units of
     A: 0 where the matrix needs none, NaN where none is enough. info, int32 (...), is 0 or the order
     of the first leading minor that is not positive at the last try. The factor of such a matrix is
-    NaN. A matrix that needs no jitter has the bits of `cholesky`.
+    NaN; see `checked`. A matrix that needs no jitter has the bits of `cholesky`.
 
   A matrix that holds NaN, or whose diagonal has no positive mean, fails at once. The derivative is
-  that of A + t I with a constant t. float16 and bfloat16 are factored in float32.
+  that of A + t I with a constant t. float16 and bfloat16 are factored in float32, and their jitters
+  stay float32: float16 would round most of them to 0.
 
   Other libraries have absolute jitters. GPyTorch tries three from 1e-6 on (1e-8 in double
   precision), TensorFlow Probability's `retrying_cholesky` five from 1e-6 (1e-10). Both factor the
@@ -135,4 +141,5 @@ def cholesky_jittered(
   series = jnp.asarray(_series(name, real_dtype(a.dtype), jitter, max_jitter))
   factor, added, info = cholesky_jittered_p(
       a, series, lower=not upper, symmetrize=symmetrize_input)
-  return JitteredResult(factor.astype(dtype), added.astype(real_dtype(dtype)), info)
+  check_positive(info)
+  return JitteredResult(factor.astype(dtype), added, info)

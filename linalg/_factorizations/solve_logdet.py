@@ -19,6 +19,7 @@ from linalg._core.algebra import (
   symmetrized,
   without_none,
 )
+from linalg._core.checks import check_factors, check_positive
 from linalg._core.linear_rules import linear_pair
 from linalg._core.operands import as_arrays, check_columns, check_square, real_dtype
 from linalg._core.public import public
@@ -223,17 +224,19 @@ def solve_logdet(a: ArrayLike, b: ArrayLike, *, assume_a: str = "gen") -> SolveL
     a: matrices (..., n, n) of any floating, complex or integer dtype. One without batch dimensions
       is factored once for the whole batch of `b`.
     b: a vector (n,), or matrices of right-hand sides (..., n, k).
-    assume_a: 'gen', or 'pos' for Hermitian positive definite matrices. (A + Aᴴ) / 2 counts for
-      these, as in `cholesky`, so the gradient by A is Hermitian.
+    assume_a: 'gen', or 'pos' for Hermitian positive definite matrices. 'pos' uses the Hermitian
+      part (A + Aᴴ) / 2, as `cholesky` does, so the gradient by A is Hermitian.
 
   Returns:
     SolveLogdetResult(x, sign, logabsdet, info): x has the broadcast batch shape of `a` and `b`. The
     others have the batch shape of `a`. det A = sign * exp(logabsdet), and sign is 1 with 'pos'.
-    info, int32, is that of `solve_ex`: 0 on success.
+    info, int32, is 0 on success. Otherwise it is for 'gen' the place of the first zero pivot, from
+    1, or -1 if a pivot is NaN. For 'pos' it is the order of the first leading minor that is not
+    positive.
 
-  Where info is not 0, x is NaN for that matrix alone. A singular matrix has sign 0 and logabsdet
-  -inf, as in `slogdet`. A matrix that holds NaN, or with 'pos' is not positive definite, has NaN
-  for both. n = 0 has the determinant 1.
+  Where info is not 0, x is NaN for that matrix alone, and `checked` raises. A singular matrix has
+  sign 0 and logabsdet -inf, as in `slogdet`. Both are NaN for a matrix that holds NaN, and with
+  'pos' for one that is not positive definite. n = 0 has the determinant 1.
 
   x, sign and logabsdet are those of `solve` and `slogdet` up to rounding. float16 and bfloat16 are
   computed in float32, and the results rounded.
@@ -269,10 +272,12 @@ def solve_logdet(a: ArrayLike, b: ArrayLike, *, assume_a: str = "gen") -> SolveL
   if assume_a == "pos":
     solve = positive_solve_logdet_p if together else _without_factor
     x, logabsdet, info = solve(a, columns)
+    check_positive(info)
     sign = nan_where(info != 0, jnp.ones_like(logabsdet), core=0)
   else:
     solve = solve_slogdet_p if together else _general_apart
     x, sign, logabsdet, info = solve(a, columns)
+    check_factors(info)
   return SolveLogdetResult(
       (x[..., 0] if b.ndim == 1 else x).astype(dtype), sign.astype(dtype),
       logabsdet.astype(real_dtype(dtype)), info)

@@ -21,7 +21,7 @@ from linalg._core.algebra import (
   zeros_like,
 )
 from linalg._core.checks import check_factors, check_positive
-from linalg._core.operands import as_arrays, compute_dtype, real_dtype
+from linalg._core.operands import as_arrays, check_arrays, compute_dtype, real_dtype
 from linalg._core.public import public
 from linalg._factorizations.matmul import product
 from linalg.structured._steps import general_scan, padded, suits
@@ -195,9 +195,9 @@ def _operations(steps: int) -> _Operations:
   return _LONG if partition.is_long(steps) else _SHORT
 
 
-# A solution and log det A in one pass, which keeps no factor. The factors of a group of systems
-# stay in the caches of a core up to about this many elements of a system.
-MOST_ELEMENTS = 1 << 17
+# A solution and log det A in one pass, which keeps no factor. The factors and solutions of a group
+# of systems stay in the caches of a core up to about this many elements of a system.
+MOST_ELEMENTS = 1 << 18
 
 
 def _by_factor(diagonal, lower, b):
@@ -230,8 +230,10 @@ def _solve_logdet_batch(operands, dims):
       0, None, None]
 
 
-def _suits_solve_logdet(platform, diagonal, *types, **attributes):
-  elements = diagonal.shape[-3] * diagonal.shape[-1] ** 2
+def _suits_solve_logdet(platform, diagonal, lower, b, *types, **attributes):
+  del lower
+  d = diagonal.shape[-1]
+  elements = diagonal.shape[-3] * d * (2 * d + b.shape[-1])
   return suits(platform, diagonal) and elements <= MOST_ELEMENTS and (
       not partition.is_long(diagonal.shape[-3]))
 
@@ -301,12 +303,13 @@ class BlockTridiagonalFactor:
     diagonal: the blocks of A on its diagonal, (..., T, d, d). Derivatives are with respect to these
       and `lower`.
     lower: the blocks of A below them, (..., T - 1, d, d).
-    factors: the parts of the factor W, A = W Wᴴ: up to 4095 steps the blocks of a lower triangular
-      W on its diagonal and below it. They are constants for derivatives.
+    factors: the parts of the factor W, A = W Wᴴ. Up to 4095 steps W is lower triangular, and these
+      are its blocks on the diagonal and below it. They are constants for derivatives.
     log_determinant: log det A, a constant too; `logdet` is differentiable.
     info: int32 (...), 0 where A was factored. Otherwise the order of the first leading minor of A
-      that is not positive, from 4096 steps on of one that is not. The factor is then NaN.
-      `failed_at` says in which block.
+      that is not positive, and the factor is NaN. From 4096 steps on, blocks are eliminated in
+      another order: then it is the row of A, from 1, whose pivot is not positive. `failed_at` says
+      in which block.
     dtype: of results.
   """
 
@@ -324,14 +327,20 @@ class BlockTridiagonalFactor:
     return _operations(self.diagonal.shape[-3])
 
   def _solve(self, name, b, solve):
-    (b,), dtype = as_arrays(name, b)
-    dtype = jnp.promote_types(dtype, self.dtype)
-    columns, vector = _columns(name, self.diagonal, b.astype(compute_dtype(dtype)))
+    check_arrays(name, b)
+    dtype = jnp.promote_types(jnp.result_type(b), self.dtype)
+    b = jnp.asarray(b, compute_dtype(dtype))
+    columns, vector = _columns(name, self.diagonal, b)
     x = solve(*(y.astype(columns.dtype) for y in self._operands()), columns)
     return (x[..., 0] if vector else x).astype(dtype)
 
   def solve(self, b: ArrayLike) -> jax.Array:
-    """x with A x = b, for a vector b (T, d) or matrices (..., T, d, k)."""
+    """x with A x = b, for a vector b (T, d) or matrices (..., T, d, k).
+
+    The dtype of x is that of `b` and the factor, promoted as in jax.numpy: float32 for an integer
+    `b` and a float32 factor. A `b` of higher precision gives an x of its dtype, but x has the
+    accuracy of the factor.
+    """
     return self._solve("solve", b, self._operations().solve)
 
   def solve_half(self, b: ArrayLike, *, adjoint: bool = False) -> jax.Array:
@@ -360,8 +369,8 @@ class BlockTridiagonalFactor:
         *self.diagonal.shape[:-3], steps * d, steps * d).astype(self.dtype)
 
   def failed_at(self) -> tuple[jax.Array, jax.Array]:
-    """Where `info` is not 0: the index of the block that failed, and the order of the leading minor
-    there. Elsewhere both are 0."""
+    """Where `info` is not 0: the index of the block that failed, and the row in it, from 1.
+    Elsewhere both are 0."""
     d = max(self.diagonal.shape[-1], 1)
     row = jnp.maximum(self.info - 1, 0)
     return row // d, jnp.where(self.info != 0, row % d + 1, 0)
@@ -434,7 +443,10 @@ def _solve_logdet(name, diagonal, lower, b):
   (diagonal, lower, b), dtype = as_arrays(name, diagonal, lower, b)
   _check_blocks(name, diagonal, lower=lower)
   columns, vector = _columns(name, diagonal, b)
-  if diagonal.ndim == lower.ndim == 3 < columns.ndim:  # one matrix is factored once
+  batch = jnp.broadcast_shapes(diagonal.shape[:-3], lower.shape[:-3])
+  if columns.ndim > 3 and all(size == 1 for size in batch):  # one matrix is factored once
+    diagonal, lower = (x.reshape(x.shape[-3:]) for x in (diagonal, lower))
+    columns = columns.reshape((1,) * (len(batch) + 3 - columns.ndim) + columns.shape)
     x, logdet, info = _by_factor(diagonal, lower, columns)
     x, logdet, info = ffi.broadcast_batches(name, [x, logdet, info], [3, 0, 0])
   else:
@@ -518,53 +530,39 @@ def _general_multiply(blocks, x):
   return functools.reduce(jnp.add, terms) if terms else zeros_like(x)
 
 
-def _general_jvp(operation):
-  def jvp(primals, tangents):
-    # A dx = db - dA x
-    *blocks, b = primals
-    *moved, db = tangents
-    x, info = operation()(*primals)
-    da = None if all(y is None for y in moved) else moved
-    dx = solution_tangent(
-        lambda b: operation()(*blocks, b)[0], da, db, lambda da: _general_multiply(da, x))
-    return (x, info), (dx, None)
-
-  return jvp
+def _general_jvp(primals, tangents):
+  # A dx = db - dA x
+  *blocks, b = primals
+  *moved, db = tangents
+  x, info = general_solve_p(*primals)
+  da = None if all(y is None for y in moved) else moved
+  dx = solution_tangent(
+      lambda b: general_solve_p(*blocks, b)[0], da, db, lambda da: _general_multiply(da, x))
+  return (x, info), (dx, None)
 
 
-def _general_transpose(operation):
-  def transpose(cotangents, operands):
-    lower, diagonal, upper, _ = operands
-    x, _ = operation()(upper.mT, diagonal.mT, lower.mT, cotangents[0])
-    return None, None, None, x
-
-  return transpose
+def _general_transpose(cotangents, operands):
+  lower, diagonal, upper, _ = operands
+  x, _ = general_solve_p(upper.mT, diagonal.mT, lower.mT, cotangents[0])
+  return None, None, None, x
 
 
-_general = functools.partial(
-    ffi.operation, signature="s d d, t d d, s d d, t d k -> t d k, ()", dtypes=[3, jnp.int32])
-general_solve_p: ffi.Operation = _general(
+# Long systems are not divided: a chunk may have a singular leading minor where A has none.
+general_solve_p: ffi.Operation = ffi.operation(
     "linalg_block_tridiagonal_solve",
-    jvp=_general_jvp(lambda: general_solve_p),
-    transpose=_general_transpose(lambda: general_solve_p),
+    "s d d, t d d, s d d, t d k -> t d k, ()",
+    [3, jnp.int32],
+    jvp=_general_jvp,
+    transpose=_general_transpose,
     suits=lambda platform, *types, **attributes: suits(platform, *types[1:]),
     fallback=general_scan)
-general_in_chunks_p: ffi.Operation = _general(
-    "block_tridiagonal_solve_in_chunks",
-    jvp=_general_jvp(lambda: general_in_chunks_p),
-    transpose=_general_transpose(lambda: general_in_chunks_p),
-    platforms=(),
-    fallback=lambda *operands: list(partition.solve_general(general_solve_p, *operands)))
 
 
 def _general_solve(name, lower, diagonal, upper, b):
   (lower, diagonal, upper, b), dtype = as_arrays(name, lower, diagonal, upper, b)
   _check_blocks(name, diagonal, lower=lower, upper=upper)
   columns, vector = _columns(name, diagonal, b)
-  if partition.is_long(diagonal.shape[-3]):
-    x, info = general_in_chunks_p(lower, diagonal, upper, columns)
-  else:
-    x, info = general_solve_p(lower, diagonal, upper, columns)
+  x, info = general_solve_p(lower, diagonal, upper, columns)
   return (x[..., 0] if vector else x).astype(dtype), info
 
 
@@ -590,11 +588,12 @@ def block_tridiagonal_solve(
   is well conditioned. Elimination is stable if A is block diagonally dominant or positive definite.
   Otherwise check the residual, or use `linalg.scipy.solve_banded`, which exchanges all rows.
 
-  float16 and bfloat16 are computed in float32, and x rounded.
+  float16 and bfloat16 are computed in float32, and x rounded. Matrices without batch dimensions are
+  eliminated again for each matrix of a batch of `b`: give several right-hand sides as columns.
 
   Algorithm: block elimination (the block Thomas algorithm), one system per lane. Its stability:
-  Demmel, Higham and Schreiber, Stability of block LU factorization, 1995. Long systems and large
-  blocks are treated as in `block_tridiagonal_cholesky`.
+  Demmel, Higham and Schreiber, Stability of block LU factorization, 1995. Blocks of more than 32
+  rows run by a scan over the steps.
 
   Example:
     >>> import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Long systems in chunks, which are factored side by side.
+"""Long positive definite systems in chunks, which are factored side by side.
 
 One block after each chunk separates it from the next. The chunks without their separators are a
 batch of systems. After their elimination, a block-tridiagonal matrix of the separators is left
@@ -119,15 +119,16 @@ def _tall(x):
 def _row(info, of_separators, width, d):
   """The info of a system, given those of its chunks and of the reduced system.
 
-  A chunk that fails spoils the reduced system, so chunks come first.
+  A chunk that fails spoils the separators from the one before it on.
   """
-  place = jnp.arange(info.shape[-1], dtype=jnp.int32) * (width * d)
-  none = jnp.iinfo(jnp.int32).max
-  row = jnp.min(jnp.where(info > 0, expand(place, info) + info, none), axis=-1)
-  last = of_separators - 1
-  last = jnp.where(
-      of_separators > 0, (last // d * width + width - 1) * d + last % d + 1, of_separators)
-  return jnp.where(row < none, row, jnp.where((info < 0).any(-1), -1, last))
+  index = jax.lax.broadcasted_iota(jnp.int32, info.shape, info.ndim - 1)
+  none = info.shape[-1] + 1
+  chunk = jnp.min(jnp.where(info > 0, index, none), axis=-1)
+  row = jnp.sum(
+      jnp.where(index == chunk[..., None], index * (width * d) + info, 0), axis=-1, dtype=jnp.int32)
+  separator, inside = (of_separators - 1) // d, (of_separators - 1) % d
+  last = (separator * width + width - 1) * d + inside + 1
+  return jnp.where((of_separators > 0) & (separator + 1 < chunk), last, row)
 
 
 class _Parts(NamedTuple):
@@ -240,36 +241,3 @@ def _factor_by_handler(diagonal, lower):
 # (factor, solve) by handlers, and as differentiable functions.
 OF_CHUNKS = (_factor_by_handler, _chunks_solve_p)
 OF_CHUNKS_BY_SCANS = (functools.partial(factor, SCANS), functools.partial(solve, SCANS))
-
-
-def solve_general(
-    operation: Callable[..., Any], lower: jax.Array, diagonal: jax.Array, upper: jax.Array,
-    b: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-  """x and info of a general system. `operation` solves systems that are not divided."""
-  times = HANDLERS.times
-  steps, k = b.shape[-3], b.shape[-1]
-  d = diagonal.shape[-1]
-  below, own, above, b = (
-      _cut(lower, steps), _cut(diagonal, steps, is_diagonal=True), _cut(upper, steps),
-      _cut(b, steps))
-  inner = own.shape[-3] - 1
-  first = _padded(_previous(below[..., -1, :, :])[..., None, :, :], 0, inner - 1)
-  last = _padded(above[..., -2, :, :][..., None, :, :], inner - 1, 0)
-  (rhs, first, last) = ffi.broadcast_batches(
-      "block_tridiagonal_solve", [b[..., :-1, :, :], first, last], [4, 4, 4])
-  found, info = operation(
-      below[..., :-2, :, :], own[..., :-1, :, :], above[..., :-2, :, :],
-      jnp.concatenate([rhs, first, last], axis=-1))
-  x, on_left, on_right = found[..., :k], found[..., k : k + d], found[..., k + d :]
-  to_last, to_next = below[..., -2, :, :], above[..., -1, :, :]
-  begin, end = (lambda y: _next(y[..., 0, :, :])), (lambda y: y[..., -1, :, :])
-  separators, info_last = operation(
-      -times(to_last, end(on_left))[..., 1:, :, :],
-      own[..., -1, :, :] - times(to_last, end(on_right)) - times(to_next, begin(on_left)),
-      -times(to_next, begin(on_right))[..., :-1, :, :],
-      b[..., -1, :, :] - times(to_last, end(x)) - times(to_next, begin(x)))
-  shape = x.shape
-  x = _tall(x) - times(_tall(on_left), _previous(separators)) - times(_tall(on_right), separators)
-  x = jnp.concatenate([x.reshape(shape), separators[..., None, :, :]], axis=-3)
-  return _joined(x, steps), _row(info, info_last, own.shape[-3], d)

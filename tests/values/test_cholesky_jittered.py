@@ -94,7 +94,33 @@ def test_derivative_is_that_of_the_jittered_matrix(rng):
     ({"jitter": -1.0}, ValueError, "jitter as a positive finite number"),
     ({"jitter": 1e-3, "max_jitter": 1e-6}, ValueError, "jitter <= max_jitter"),
     ({"max_jitter": "1"}, TypeError, "max_jitter as a real number"),
+    ({"jitter": True}, TypeError, "jitter as a real number"),
+    ({"jitter": 1e-50}, ValueError, "jitter in the range of float32, got 1e-50"),
+    ({"max_jitter": 1e50}, ValueError, "max_jitter in the range of float32"),
 ])
 def test_wrong_arguments(arguments, error, words):
   with pytest.raises(error, match=words):
-    linalg.cholesky_jittered(np.eye(2), **arguments)
+    linalg.cholesky_jittered(np.eye(2, dtype=np.float32), **arguments)
+
+
+def test_numbers_of_numpy():
+  found = linalg.cholesky_jittered(
+      np.ones((2, 2)), jitter=np.float32(1e-6), max_jitter=np.int64(1))
+  assert float(found.jitter) == pytest.approx(1e-6)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
+def test_half_precision(dtype):
+  """The jitter of a small matrix is no number of float16."""
+  factor, jitter, info = linalg.cholesky_jittered(jnp.full((2, 2), 2.0**-6, dtype))
+  assert factor.dtype == dtype and jitter.dtype == jnp.float32 and info == 0
+  np.testing.assert_allclose(jitter, 2.0**-6 * 1e-6, rtol=1e-6)
+
+
+def test_checked(rng):
+  a = _indefinite(rng, 4, np.float64)
+  checked = linalg.checked(linalg.cholesky_jittered)
+  assert not np.any(checked(a).info)
+  a[3] = -np.eye(4)
+  with pytest.raises(linalg.LinAlgError, match=r"^cholesky_jittered: .*\(3\).* of order 1 "):
+    checked(a)

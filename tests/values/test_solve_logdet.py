@@ -75,6 +75,15 @@ def test_bits_do_not_depend_on_the_batch(n, assume_a, dtype, rng):
       np.testing.assert_array_equal(x, y[some])
 
 
+@pytest.mark.parametrize("assume_a, words", [
+    ("gen", "is singular: pivot 2 "), ("pos", "is not positive definite: .* of order 2 ")])
+def test_checked(assume_a, words):
+  a = np.stack([np.eye(3), np.diag([1.0, 0, 1])])
+  call = linalg.checked(lambda a, b: linalg.solve_logdet(a, b, assume_a=assume_a))
+  with pytest.raises(linalg.LinAlgError, match=rf"^solve_logdet: .*\(1\) {words}"):
+    call(a, np.ones(3))
+
+
 @pytest.mark.parametrize("diagonal, expected", [
     ([1e-320, 1e300, 1e-300, 4], np.log(1e-320) + np.log(4)), ([1e300] * 80, 80 * np.log(1e300)),
     ([1e-300] * 300, -300 * np.log(1e300)), ([np.inf, 2, 3, 4], np.inf)])
