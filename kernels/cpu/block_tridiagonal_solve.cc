@@ -6,6 +6,10 @@
 namespace linalg {
 namespace {
 
+// The most memory of a group in lanes. A larger system is alone, in no more memory than its
+// operands have.
+constexpr int64_t kMostGroupBytes = int64_t{1} << 26;
+
 template <class T>
 struct BlockTridiagonalSolveProblem {
   BlockTridiagonalShape shape;
@@ -30,18 +34,20 @@ struct BlockTridiagonalSolveProblem {
     const double k = static_cast<double>(cols);
     const double operations = steps * d * d * (d / 3 + 2 * d + 3 * k) * kParts * kParts;
     const double moved = steps * (5 * d * d + 4 * d * k) * kParts;
-    DispatchSize(n, [&](auto size) {
-      ForEachGroup<T>(
-          pool, shape.batch, (runs + shape.steps * results) * kParts + 2 * n,
-          SmallNanoseconds(kLanes<T>, static_cast<int64_t>(moved), operations),
-          [&]<class V>(int64_t i, V* registers) {
-            using E = Element<T, V>;
-            auto* const memory = reinterpret_cast<E*>(registers);
-            RunGroup(size, i, memory, reinterpret_cast<V*>(memory + runs + shape.steps * results));
-          },
-          /*in_place=*/false,
-          // The solutions of all steps are written once and read once, which needs no cache.
-          kWideGroupBytes + shape.steps * results * kParts * kRegisterBytes);
+    const int64_t size = (runs + shape.steps * results) * kParts + 2 * n;  // in registers
+    const double nanoseconds = SmallNanoseconds(kLanes<T>, static_cast<int64_t>(moved), operations);
+    DispatchSize(n, [&](auto order) {
+      const auto run_group = [&]<class V>(int64_t i, V* registers) {
+        auto* const memory = reinterpret_cast<Element<T, V>*>(registers);
+        RunGroup(order, i, memory, reinterpret_cast<V*>(memory + runs + shape.steps * results));
+      };
+      if (size * kRegisterBytes > kMostGroupBytes) {
+        const int64_t registers = (size + kLanes<T> - 1) / kLanes<T>;
+        return ForEachGroupOf<1, T>(pool, shape.batch, registers, nanoseconds, run_group, false);
+      }
+      // The solutions of all steps are written once and read once, which needs no cache.
+      ForEachGroup<T>(pool, shape.batch, size, nanoseconds, run_group, /*in_place=*/false,
+                      kWideGroupBytes + shape.steps * results * kParts * kRegisterBytes);
     });
   }
 

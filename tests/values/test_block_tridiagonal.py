@@ -407,6 +407,15 @@ def test_right_hand_sides_choose_the_handler():
   assert f"@{target}" in text(1) and f"@{target}" not in text(256)
 
 
+def test_large_groups(rng):
+  """Systems that are too large for lanes run alone, and have the bits of others."""
+  lower, diagonal, upper, _ = _general(rng, (8,), 4000, 1)
+  b = rng.standard_normal((8, 4000, 1, 300))
+  x = structured.block_tridiagonal_solve(lower, diagonal, upper, b)
+  few = structured.block_tridiagonal_solve(lower, diagonal, upper, b[..., :2])
+  np.testing.assert_array_equal(x[..., :2], few)
+
+
 def test_bits_in_chunks(in_chunks, rng):
   diagonal, lower, b = _definite(rng, (9,), 17, 2)
   several = jax.tree.leaves(_solve_in_halves(diagonal, lower, b))
