@@ -6,7 +6,7 @@
 
 The contenders take turns: `linalg.structured`, a `lax.scan` on stock JAX in dynamax's form under
 `vmap`, that scan under `linalg.accelerate(products=True)`, and dynamax where it is installed.
-Each series has a transition of its own. Under --shared one model serves all: a scan computes
+Each series has a transition of its own. Under --shared, one model serves all: a scan computes
 the covariances once. The gradient is that of the sum of all results by all parameters.
 """
 
