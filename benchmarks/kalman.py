@@ -114,7 +114,7 @@ def _dynamax(function, y, parameters):
 
 
 def contenders(
-    function: str, axes: dict[str, int | None], batched: bool
+    function: str, axes: dict[Any, Any], batched: bool
 ) -> dict[str, tuple[Callable[..., Any], bool]]:
   """Each contender, and whether it is accelerated."""
   over = lambda f: jax.vmap(f, in_axes=(0, axes)) if batched else f

@@ -80,9 +80,10 @@ def _series(name, dtype, jitter, max_jitter) -> np.ndarray:
   for parameter, value in (("jitter", first), ("max_jitter", last)):
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
       raise TypeError(f"{name}() takes {parameter} as a real number, got {type(value)}.")
-    if not 0 < value < np.inf:
+    number = float(value)
+    if not 0 < number < np.inf:
       raise ValueError(f"{name}() takes {parameter} as a positive finite number, got {value}.")
-    if not float(np.finfo(dtype).tiny) <= value <= float(np.finfo(dtype).max):
+    if not float(np.finfo(dtype).tiny) <= number <= float(np.finfo(dtype).max):
       raise ValueError(f"{name}() takes {parameter} in the range of {dtype}, got {value}.")
   if first > last:
     raise ValueError(f"{name}() needs jitter <= max_jitter, got {first} and {last}.")
