@@ -30,9 +30,9 @@ EIGH_DERIVATIVE = {"cpu": Limit(32), "cuda": Limit(32)}
 SVD_DERIVATIVE = {"cpu": Limit(32), "cuda": Limit(32)}
 QR_DERIVATIVE = {"cpu": Limit(32), "cuda": Limit(8)}
 COFACTORS = {"cpu": Limit(512), "cuda": Limit(12, nbytes=1152)}
-# Derivatives of solutions with log-determinants; benchmarks/crossovers/cpu_derivatives.json.
+# Derivatives of solutions with log-determinants. This limit was not measured.
 POSITIVE_SOLVE_LOGDET_DERIVATIVE = {"cpu": Limit(48)}
-# Square roots of triangles. Larger ones take blocked substitution. The limit was not measured.
+# Square roots of triangles. Larger ones take a scan over columns. This limit was not measured.
 TRIANGULAR_SQRT = {"cpu": Limit(64)}
 # This limit was not measured. The handler reads and factors a matrix once. A determinant and an
 # inverse apart do both twice, as long as one thread does all of it.
