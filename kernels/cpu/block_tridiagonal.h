@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "kernels/arithmetic/scaled_product.h"
+#include "kernels/arithmetic/logarithm.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/problem.h"
 #include "kernels/ffi.h"
@@ -19,6 +19,7 @@ namespace linalg {
 struct BlockTridiagonalShape {
   int64_t batch, steps, d;
 
+  double rows() const { return static_cast<double>(d); }
   int64_t block() const { return d * d; }
   int64_t below() const { return std::max<int64_t>(steps - 1, 0); }
   bool IsEmpty() const { return batch == 0 || steps == 0 || d == 0; }
@@ -31,10 +32,108 @@ inline BlockTridiagonalShape ReadBlockTridiagonalShape(const ffi::AnyBuffer& dia
   return {.batch = shape.batch, .steps = dimensions[dimensions.size() - 3], .d = shape.rows};
 }
 
+// The blocks of matrices, or of factors, on the diagonal and below it. They may serve all systems.
+template <class T>
+struct TridiagonalBlocks {
+  BlockTridiagonalShape shape;
+  bool shared;
+  const T* diagonal;
+  const T* lower;
+
+  int64_t stride() const { return shared ? 0 : shape.steps * shape.block(); }
+  int64_t lower_stride() const { return shared ? 0 : shape.below() * shape.block(); }
+  const T* Diagonal(int64_t system) const { return diagonal + system * stride(); }
+  const T* Lower(int64_t system) const { return lower + system * lower_stride(); }
+};
+
+template <class T>
+TridiagonalBlocks<T> ReadBlocks(const BlockTridiagonalShape& shape, const ffi::AnyBuffer& diagonal,
+                                const ffi::AnyBuffer& lower, bool shared = false) {
+  const int64_t batch = shared ? 1 : shape.batch, d = shape.d;
+  return {shape, shared, Elements<T>(diagonal, batch, {shape.steps, d, d}, "diagonal"),
+          Elements<T>(lower, batch, {shape.below(), d, d}, "lower")};
+}
+
+// Right-hand sides of factors. Factors of rank 3 serve the whole batch.
+struct FactorShape {
+  BlockTridiagonalShape shape;
+  bool shared;
+  int64_t cols;
+};
+
+inline FactorShape ReadFactorShape(const ffi::AnyBuffer& factor, const ffi::AnyBuffer& b) {
+  BlockTridiagonalShape shape = ReadBlockTridiagonalShape(factor);
+  const BatchShape rhs = SplitBatch(b, 3, "b");
+  const bool shared = factor.dimensions().size() == 3;
+  if (!shared && shape.batch != rhs.batch) {
+    throw BadArgument("b", "have the batch size of the factor");
+  }
+  shape.batch = rhs.batch;
+  return {shape, shared, rhs.cols};
+}
+
+// The results of a factorisation for each system.
+template <class T>
+struct DeterminantResults {
+  Real<T>* logdet;
+  int32_t* info;
+
+  void Clear(int64_t batch) const {
+    std::fill_n(logdet, batch, Real<T>(0));
+    std::fill_n(info, batch, 0);
+  }
+};
+
+template <class T>
+DeterminantResults<T> ReadDeterminants(int64_t batch, Result& logdet, Result& info) {
+  return {Elements<Real<T>>(logdet, batch, {}, "logdet"),
+          Elements<int32_t>(info, batch, {}, "info")};
+}
+
+// Results with the blocks of each system. All become NaN for a system that failed: its first blocks
+// are finite.
+template <class T>
+struct BlockResults {
+  BlockTridiagonalShape shape;
+  T* diagonal;
+  T* lower;
+
+  T* Diagonal(int64_t system) const { return diagonal + system * shape.steps * shape.block(); }
+  T* Lower(int64_t system) const { return lower + system * shape.below() * shape.block(); }
+  void Fail(int64_t system) const {
+    FillWithNaN(shape.steps * shape.block(), Diagonal(system));
+    FillWithNaN(shape.below() * shape.block(), Lower(system));
+  }
+};
+
+template <class T>
+BlockResults<T> ReadBlockResults(const BlockTridiagonalShape& shape, Result& diagonal,
+                                 Result& lower) {
+  const int64_t steps = shape.steps, d = shape.d;
+  return {shape,
+          ResultElements<T>(diagonal, shape.batch, {steps, d, d}, "the diagonal of the result"),
+          ResultElements<T>(lower, shape.batch, {shape.below(), d, d},
+                            "the lower blocks of the result")};
+}
+
 // Blocks that move together: at least this many elements of each system, so that each memory access
 // is of a whole cache line.
 inline constexpr int64_t kElementsOfRun = 16;
 inline int64_t BlocksOfRun(int64_t d) { return (kElementsOfRun + d * d - 1) / (d * d); }
+
+// Requests `count` elements of each system of a group. A processor alone follows few streams, and
+// each lane is one.
+template <class E, class T>
+LINALG_INLINE void Prefetch(const T* source, int64_t stride, int64_t count) {
+  const auto first = reinterpret_cast<uintptr_t>(source);
+  const auto bytes = static_cast<uintptr_t>(count) * sizeof(T);
+  for (int lane = 0; lane < kLanesOf<RealElement<E>>; ++lane) {
+    const uintptr_t begin = first + static_cast<uintptr_t>(lane * stride) * sizeof(T);
+    for (uintptr_t at = begin & ~uintptr_t{kCacheLine - 1}; at < begin + bytes; at += kCacheLine) {
+      __builtin_prefetch(reinterpret_cast<const void*>(at));
+    }
+  }
+}
 
 // Consecutive blocks of each system of a group, in lanes. `stride` leads to the next system.
 template <class E, class T>
@@ -43,11 +142,13 @@ class BlockRun {
   BlockRun(E* memory, int64_t size, int64_t stride)
       : memory_(memory), size_(size), stride_(stride) {}
 
-  // Loads the blocks [first, last) of the systems whose first block 0 is at `source`.
-  void Load(const T* source, int64_t first, int64_t last) {
+  // Loads the blocks [first, last) of the systems whose first block 0 is at `source`, and requests
+  // as many on the side to which the recursion goes: the next ones, or those before.
+  void Load(const T* source, int64_t first, int64_t last, bool back = false) {
     first_ = first;
-    LoadElements(source + first * size_, stride_, std::max<int64_t>(last - first, 0) * size_,
-                 memory_);
+    const int64_t count = std::max<int64_t>(last - first, 0);
+    Prefetch<E>(source + (back ? first - count : last) * size_, stride_, count * size_);
+    LoadElements(source + first * size_, stride_, count * size_, memory_);
   }
   void Begin(int64_t first) { first_ = first; }
   void Store(T* target, int64_t first, int64_t last) const {
@@ -73,44 +174,102 @@ void StoreBlockInfo(int64_t d, V block, V row, int32_t* info) {
   }
 }
 
-// Calls body(n, k) for blocks of order d and `cols` right-hand sides. The sizes of tiny blocks are
-// constants beside a single one. The bits do not depend on that.
-template <class Body>
+// Calls body(n, k) for blocks of order d and `cols` right-hand sides. The sizes of tiny real blocks
+// are constants beside a single one. The bits do not depend on that.
+template <class T, class Body>
 void DispatchSizes(int64_t d, int64_t cols, Body&& body) {
-  if (cols != 1) return body(ToInt(d), ToInt(cols));
-  DispatchSize(d, [&](auto n) {
-    if constexpr (small::kIsConstant<decltype(n)>) {
+  if constexpr (!kIsComplex<T>) {
+    const auto run = [&]<int kSize>(std::integral_constant<int, kSize> n) {
       body(n, std::integral_constant<int, 1>());
+    };
+    if (cols == 1 && d == 2) return run(std::integral_constant<int, 2>());
+    if (cols == 1 && d == 3) return run(std::integral_constant<int, 3>());
+    if (cols == 1 && d == 4) return run(std::integral_constant<int, 4>());
+  }
+  body(ToInt(d), ToInt(cols));
+}
+
+// A problem with a system in each lane. `Problem` has its shape, RunEmpty() if results remain, and
+//   int64_t cols() const                        right-hand sides; 1 if there are none
+//   int64_t size() const                        elements of a group's workspace
+//   int64_t most_bytes() const                  of a group of full width
+//   double moved() const, operations() const    elements and multiply-adds of a step
+//   void RunGroup(n, k, i, E* memory) const     systems from i on, with the sizes of DispatchSizes
+// or, if it divides its systems, void Run(pool) const instead of the last six.
+template <class T, class Problem>
+class SystemsInLanes {
+ public:
+  explicit SystemsInLanes(const Problem& problem) : problem_(problem) {}
+
+  CpuPath path() const { return CpuPath::kLane; }
+  bool IsEmpty() const { return problem_.shape.IsEmpty(); }
+  void RunEmpty() const {
+    if constexpr (requires { problem_.RunEmpty(); }) problem_.RunEmpty();
+  }
+
+  void RunInLanes(ffi::ThreadPool& pool) const {
+    if constexpr (requires { problem_.Run(pool); }) {
+      problem_.Run(pool);
     } else {
-      body(n, 1);
+      RunGroups(pool);
     }
-  });
+  }
+
+ private:
+  void RunGroups(ffi::ThreadPool& pool) const {
+    const BlockTridiagonalShape& shape = problem_.shape;
+    constexpr int64_t kParts = kPartsOf<T>;
+    const double steps = static_cast<double>(shape.steps);
+    const double nanoseconds =
+        SmallNanoseconds(kLanes<T>, static_cast<int64_t>(steps * problem_.moved()) * kParts,
+                         steps * problem_.operations() * kParts * kParts);
+    DispatchSizes<T>(shape.d, problem_.cols(), [&](auto n, auto k) {
+      ForEachGroup<T>(
+          pool, shape.batch, problem_.size() * kParts, nanoseconds,
+          [&]<class V>(int64_t i, V* registers) {
+            auto* const memory = reinterpret_cast<Element<T, V>*>(registers);
+            if constexpr (kLanesOf<V> == 1 || kLanesOf<V> == kLanes<T>) {
+              problem_.RunGroup(n, k, i, memory);
+            } else {  // few groups have half the width
+              problem_.RunGroup(ToInt(n), ToInt(k), i, memory);
+            }
+          },
+          /*in_place=*/false, problem_.most_bytes());
+    });
+  }
+
+  const Problem& problem_;
+};
+
+template <class T, class Problem>
+void RunSystems(ffi::ThreadPool& pool, const Problem& problem) {
+  RunOnPath(pool, SystemsInLanes<T, Problem>(problem));
 }
 
 // The log-determinant and the first failure of a factorisation, block by block.
 template <class V>
 class FactorState {
  public:
-  // Takes block t of the factor, and what FactorDiagonalBlock returned.
+  // Takes block t of the factor, and what FactorDiagonal returned.
   template <class E, class N>
   void Add(N n, int64_t t, V failed, const E* l) {
     const auto fails = (failed > V{}) & (row_ == V{});
     row_ = fails ? failed : row_;
     block_ = fails ? Number<V>(t) : block_;
-    for (int k = 0; k < n; ++k) pivots_.Multiply(Re(l[k * n + k]));
+    for (int k = 0; k < n; ++k) pivots_.Multiply(Re(l[k * (n + 1)]));
   }
 
   auto failed() const { return row_ > V{}; }
 
   void Store(int64_t d, Lane<V>* logdet, int32_t* info) const {
-    const V half = pivots_.InParts().logarithm;
+    const V half = pivots_.Value();
     const V value = failed() ? NaN<V>() : half + half;
     StoreElements(&value, 1, logdet);
     StoreBlockInfo(d, block_, row_, info);
   }
 
  private:
-  ScaledProduct<V> pivots_;
+  LogarithmOfProduct<V> pivots_;
   V block_{}, row_{};
 };
 

@@ -61,24 +61,14 @@ void LoadBefore(const Chunks& chunks, int64_t i, const T* source, int64_t count,
 template <class T>
 struct FactorProblem {
   BlockTridiagonalShape shape;
-  const T* diagonal;
-  const T* lower;
-  T* factor;
-  T* below;
+  TridiagonalBlocks<T> a;
+  BlockResults<T> factor;
   T* fill;
-  Real<T>* logdet;
-  int32_t* info;
+  DeterminantResults<T> results;
 
-  bool IsEmpty() const { return shape.IsEmpty(); }
-  void RunEmpty() const {
-    std::fill_n(logdet, shape.batch, Real<T>(0));
-    std::fill_n(info, shape.batch, 0);
-  }
-
-  CpuPath path() const { return CpuPath::kLane; }
-
-  void RunInLanes(ffi::ThreadPool& pool) const {
-    DispatchSize(shape.d, [&](auto n) {
+  void RunEmpty() const { results.Clear(shape.batch); }
+  void Run(ffi::ThreadPool& pool) const {
+    DispatchSizes<T>(shape.d, 1, [&](auto n, auto) {
       for (int64_t system = 0; system < shape.batch; ++system) RunSystem(pool, n, system);
     });
   }
@@ -101,7 +91,7 @@ struct FactorProblem {
               .info = std::vector<int32_t>(count)};
     const double d = static_cast<double>(n), inner = static_cast<double>(chunks.width);
     constexpr int64_t kParts = kPartsOf<T>;
-    ForEachChunk<T>(pool, chunks, (3 * run + 5) * block,
+    ForEachChunk<T>(pool, chunks, (3 * run + 5) * block + n,
                     SmallNanoseconds(kLanes<T>, static_cast<int64_t>(5 * d * d * inner) * kParts,
                                      5 * d * d * d * inner * kParts * kParts),
                     [&]<class V>(int64_t i, V* registers) {
@@ -110,9 +100,8 @@ struct FactorProblem {
                     });
     const SubnormalNumbers subnormal_numbers;
     RunSeparators(n, chunks, system, work);
-    if (info[system] != 0) {
-      FillWithNaN(shape.steps * block, factor + system * shape.steps * block);
-      FillWithNaN(shape.below() * block, below + system * shape.below() * block);
+    if (results.info[system] != 0) {
+      factor.Fail(system);
       FillWithNaN(shape.steps * block, fill + system * shape.steps * block);
     }
   }
@@ -123,8 +112,7 @@ struct FactorProblem {
     using V = RealElement<E>;
     const int64_t block = n * n, run = BlocksOfRun(n), stride = chunks.width * block;
     const int64_t inner = chunks.inner(i), coupled = i < chunks.full ? inner : inner - 1;
-    const int64_t offset = system * shape.steps * block + i * stride;
-    const int64_t below_offset = system * shape.below() * block + i * stride;
+    T* const fill_of_system = fill + system * shape.steps * block;
     BlockRun<E, T> blocks(memory, block, stride);
     BlockRun<E, T> others(memory + run * block, block, stride);
     BlockRun<E, T> fills(memory + 2 * run * block, block, stride);
@@ -133,36 +121,39 @@ struct FactorProblem {
     E* const y = adjoint + block;  // the fill of the step before
     E* const gram = y + block;
     E* const cross = gram + block;
-    LoadBefore(chunks, i, lower + system * shape.below() * block, block, y);
+    V* const reciprocals = reinterpret_cast<V*>(cross + block);
+    LoadBefore(chunks, i, a.Lower(system), block, y);
     std::fill_n(gram, block, E{});
     FactorState<V> state;
     const E* previous = nullptr;
     for (int64_t first = 0; first < inner; first += run) {
       const int64_t last = std::min(inner, first + run), last_lower = std::min(coupled, last);
-      blocks.Load(diagonal + offset, first, last);
-      others.Load(lower + below_offset, first, last_lower);
+      blocks.Load(a.Diagonal(system) + i * stride, first, last);
+      others.Load(a.Lower(system) + i * stride, first, last_lower);
       fills.Begin(first);
       for (int64_t t = first; t < last; ++t) {
         E* const l = blocks.At(t);
         E* const own = fills.At(t);
-        state.Add(n, t, small::FactorDiagonalBlock(n, previous, adjoint, l), l);
+        const E* const beside = previous == nullptr ? nullptr : adjoint;
+        state.Add(n, t, small::FactorDiagonal(n, beside, l, reciprocals), l);
+        small::ClearUpper(n, l);
         if (previous == nullptr) {
           std::copy_n(y, block, own);
         } else {
           std::fill_n(own, block, E{});
           small::AddProduct<false, false>(n, n, n, previous, n, y, n, own, n);
         }
-        small::SolveTriangle<false>(n, n, l, own);
+        small::SolveTriangle<false>(n, n, l, reciprocals, own);
         small::AddProduct<true, true>(n, n, n, own, n, own, n, gram, n);
         std::copy_n(own, block, y);
         if (t == coupled) break;
         E* const b = others.At(t);
-        small::FactorLowerBlock(n, l, b, adjoint);
+        small::FactorLowerBlock(n, l, reciprocals, b, adjoint);
         previous = b;
       }
-      blocks.Store(factor + offset, first, last);
-      others.Store(below + below_offset, first, last_lower);
-      fills.Store(fill + offset, first, last);
+      blocks.Store(factor.Diagonal(system) + i * stride, first, last);
+      others.Store(factor.Lower(system) + i * stride, first, last_lower);
+      fills.Store(fill_of_system + i * stride, first, last);
       if (previous != nullptr) {
         std::copy_n(previous, block, before);
         previous = before;
@@ -180,16 +171,20 @@ struct FactorProblem {
   template <class N>
   void RunSeparators(N n, const Chunks& chunks, int64_t system, const Work& work) const {
     using E = Element<T>;
-    const int64_t block = n * n, offset = system * shape.steps * block;
+    const int64_t block = n * n;
     const auto elements = [](auto* x) { return reinterpret_cast<E*>(const_cast<T*>(x)); };
-    const E* const a = elements(diagonal + offset);
-    E* const l = elements(factor + offset);
-    E* const b = elements(below + system * shape.below() * block);
-    E* const y = elements(fill + offset);
+    const E* const diagonal = elements(a.Diagonal(system));
+    E* const l = elements(factor.Diagonal(system));
+    E* const b = elements(factor.Lower(system));
+    E* const y = elements(fill + system * shape.steps * block);
+    Real<T>& logdet = results.logdet[system];
+    int32_t& info = results.info[system];
     FactorState<RealElement<E>> state;
-    std::vector<E> adjoint(2 * block);
-    E* const coupling = adjoint.data();
+    std::vector<E> work_of_blocks(2 * block + n);
+    E* const coupling = work_of_blocks.data();
     E* const other = coupling + block;
+    // Those of the separator before, until its own follow.
+    auto* const reciprocals = reinterpret_cast<RealElement<E>*>(other + block);
     int32_t failed = 0;
     int64_t failed_chunk = 0;
     Real<T> total = 0;
@@ -204,7 +199,7 @@ struct FactorProblem {
     for (int64_t chunk = 0; chunk < chunks.full; ++chunk) {
       const int64_t s = chunks.separator(chunk);
       E* const own = l + s * block;
-      std::copy_n(a + s * block, block, own);
+      std::copy_n(diagonal + s * block, block, own);
       small::AdjointTo(n, b + (s - 1) * block, other);
       small::AddProduct<false, false>(n, n, n, b + (s - 1) * block, n, other, n, own, n);
       const E* const gram = elements(work.gram.data() + (chunk + 1) * block);
@@ -213,22 +208,24 @@ struct FactorProblem {
       if (chunk > 0) {
         previous = b + (s - chunks.width) * block;
         std::copy_n(elements(work.cross.data() + chunk * block), block, previous);
-        small::FactorLowerBlock(n, l + (s - chunks.width) * block, previous, coupling);
+        small::FactorLowerBlock(n, l + (s - chunks.width) * block, reciprocals, previous, coupling);
       }
-      state.Add(n, s, small::FactorDiagonalBlock(n, previous, coupling, own), own);
+      const E* const beside = previous == nullptr ? nullptr : coupling;
+      state.Add(n, s, small::FactorDiagonal(n, beside, own, reciprocals), own);
+      small::ClearUpper(n, own);
       std::fill_n(y + s * block, block, E{});
     }
     // No separator follows the last one.
     const int64_t last = chunks.separator(chunks.full - 1);
     if (chunks.full > 0 && last + 1 < shape.steps) std::fill_n(b + last * block, block, E{});
-    state.Store(n, logdet + system, info + system);
-    logdet[system] += total;
+    state.Store(n, &logdet, &info);
+    logdet += total;
     if (failed != 0) {
       // A chunk that fails spoils the separators from the one before it on.
-      const int32_t row = info[system];
+      const int32_t row = info;
       const bool is_first = row > 0 && (row - 1) / n / chunks.width + 1 < failed_chunk;
-      if (!is_first) info[system] = failed;
-      logdet[system] = NaN<Real<T>>();
+      if (!is_first) info = failed;
+      logdet = NaN<Real<T>>();
     }
   }
 };
@@ -236,41 +233,29 @@ struct FactorProblem {
 void Factor(ffi::ThreadPool pool, ffi::AnyBuffer diagonal, ffi::AnyBuffer lower, Result factor,
             Result below, Result fill, Result logdet, Result info) {
   const BlockTridiagonalShape shape = ReadBlockTridiagonalShape(diagonal);
-  const int64_t batch = shape.batch, steps = shape.steps, d = shape.d;
+  const int64_t batch = shape.batch, d = shape.d;
   DispatchDtype(diagonal.element_type(), [&]<class T>(std::type_identity<T>) {
-    RunOnPath(
-        pool,
-        FactorProblem<T>{
-            .shape = shape,
-            .diagonal = Elements<T>(diagonal, batch, {steps, d, d}, "diagonal"),
-            .lower = Elements<T>(lower, batch, {shape.below(), d, d}, "lower"),
-            .factor = ResultElements<T>(factor, batch, {steps, d, d}, "the factor's diagonal"),
-            .below = ResultElements<T>(below, batch, {shape.below(), d, d}, "the factor's lower"),
-            .fill = ResultElements<T>(fill, batch, {steps, d, d}, "the fill"),
-            .logdet = Elements<Real<T>>(logdet, batch, {}, "logdet"),
-            .info = Elements<int32_t>(info, batch, {}, "info")});
+    RunSystems<T>(pool, FactorProblem<T>{
+                            .shape = shape,
+                            .a = ReadBlocks<T>(shape, diagonal, lower),
+                            .factor = ReadBlockResults<T>(shape, factor, below),
+                            .fill = ResultElements<T>(fill, batch, {shape.steps, d, d}, "the fill"),
+                            .results = ReadDeterminants<T>(batch, logdet, info)});
   });
 }
 
 template <class T>
 struct SolveProblem {
   BlockTridiagonalShape shape;
-  bool shared;
+  TridiagonalBlocks<T> factor;
+  const T* fill;
   int64_t cols;
   bool forward, back;
-  const T* factor;
-  const T* below;
-  const T* fill;
   const T* b;
   T* x;
 
-  bool IsEmpty() const { return shape.IsEmpty() || cols == 0; }
-  void RunEmpty() const {}
-
-  CpuPath path() const { return CpuPath::kLane; }
-
-  void RunInLanes(ffi::ThreadPool& pool) const {
-    DispatchSizes(shape.d, cols, [&](auto n, auto k) {
+  void Run(ffi::ThreadPool& pool) const {
+    DispatchSizes<T>(shape.d, cols, [&](auto n, auto k) {
       for (int64_t system = 0; system < shape.batch; ++system) RunSystem(pool, n, k, system);
     });
   }
@@ -282,7 +267,7 @@ struct SolveProblem {
     const int64_t block = n * n, size = n * k, run = BlocksOfRun(n);
     const double d = static_cast<double>(n), inner = static_cast<double>(chunks.width);
     constexpr int64_t kParts = kPartsOf<T>;
-    const int64_t memory = 3 * run * block + (run + 3) * size;
+    const int64_t memory = 3 * run * block + (run + 3) * size + n;
     const double nanoseconds =
         SmallNanoseconds(kLanes<T>, static_cast<int64_t>((3 * d * d + 2 * d * k) * inner) * kParts,
                          2.5 * d * d * k * inner * kParts * kParts);
@@ -315,15 +300,7 @@ struct SolveProblem {
         /*in_place=*/source == target);
   }
 
-  const T* Factor(int64_t system) const {
-    return factor + (shared ? 0 : system * shape.steps * shape.block());
-  }
-  const T* Below(int64_t system) const {
-    return below + (shared ? 0 : system * shape.below() * shape.block());
-  }
-  const T* Fill(int64_t system) const {
-    return fill + (shared ? 0 : system * shape.steps * shape.block());
-  }
+  const T* Fill(int64_t system) const { return fill + system * factor.stride(); }
 
   template <class E, class N, class M>
   void Forward(N n, M k, const Chunks& chunks, int64_t system, int64_t i, const T* source,
@@ -336,18 +313,19 @@ struct SolveProblem {
     BlockRun<E, T> columns(memory + 3 * run * block, size, chunks.width * size);
     E* const before = memory + 3 * run * block + run * size;
     E* const sum = before + size;
+    auto* const reciprocals = reinterpret_cast<RealElement<E>*>(sum + size);
     std::fill_n(sum, size, E{});
     const int64_t at = i * stride, column = i * chunks.width * size;
     for (int64_t first = 0; first < inner; first += run) {
       const int64_t last = std::min(inner, first + run);
-      diagonal.Load(Factor(system) + at, first, last);
-      lower.Load(Below(system) + at, std::max<int64_t>(first - 1, 0), last - 1);
+      diagonal.Load(factor.Diagonal(system) + at, first, last);
+      lower.Load(factor.Lower(system) + at, std::max<int64_t>(first - 1, 0), last - 1);
       fills.Load(Fill(system) + at, first, last);
       columns.Load(source + column, first, last);
       for (int64_t t = first; t < last; ++t) {
         E* const y = columns.At(t);
         if (t > 0) small::AddProduct<false, false>(n, k, n, lower.At(t - 1), n, before, k, y, k);
-        small::SolveTriangle<false>(n, k, diagonal.At(t), y);
+        small::SolveTriangleAlone<false>(n, k, diagonal.At(t), reciprocals, y);
         small::AddProduct<true, true>(n, k, n, fills.At(t), n, y, k, sum, k);
         std::copy_n(y, size, before);
       }
@@ -368,6 +346,7 @@ struct SolveProblem {
     BlockRun<E, T> columns(memory + 3 * run * block, size, chunks.width * size);
     E* const after = memory + 3 * run * block + run * size;
     E* const left = after + size;
+    auto* const reciprocals = reinterpret_cast<RealElement<E>*>(left + size);
     const int64_t at = i * stride, column = i * chunks.width * size;
     LoadBefore(chunks, i, target, size, left);
     if (coupled == inner) {
@@ -375,15 +354,15 @@ struct SolveProblem {
     }
     for (int64_t last = inner; last > 0;) {
       const int64_t first = std::max<int64_t>(last - run, 0);
-      diagonal.Load(Factor(system) + at, first, last);
-      lower.Load(Below(system) + at, first, std::min(coupled, last));
+      diagonal.Load(factor.Diagonal(system) + at, first, last);
+      lower.Load(factor.Lower(system) + at, first, std::min(coupled, last));
       fills.Load(Fill(system) + at, first, last);
       columns.Load(source + column, first, last);
       for (int64_t t = last - 1; t >= first; --t) {
         E* const y = columns.At(t);
         small::AddProduct<false, false>(n, k, n, fills.At(t), n, left, k, y, k);
         if (t < coupled) small::AddProduct<false, true>(n, k, n, lower.At(t), n, after, k, y, k);
-        small::SolveTriangle<true>(n, k, diagonal.At(t), y);
+        small::SolveTriangleAlone<true>(n, k, diagonal.At(t), reciprocals, y);
         std::copy_n(y, size, after);
       }
       columns.Store(target + column, first, last);
@@ -396,9 +375,11 @@ struct SolveProblem {
                          const T* sums) const {
     using E = Element<T>;
     const int64_t block = n * n, size = n * k;
+    std::vector<RealElement<E>> work(n);
+    auto* const reciprocals = work.data();
     const auto elements = [](auto* x) { return reinterpret_cast<E*>(const_cast<T*>(x)); };
-    const E* const l = elements(Factor(system));
-    const E* const b_of_l = elements(Below(system));
+    const E* const l = elements(factor.Diagonal(system));
+    const E* const b_of_l = elements(factor.Lower(system));
     E* const y = elements(target);
     for (int64_t chunk = 0; chunk < chunks.full; ++chunk) {
       const int64_t s = chunks.separator(chunk);
@@ -411,7 +392,7 @@ struct SolveProblem {
         small::AddProduct<false, false>(n, k, n, b_of_l + (s - chunks.width) * block, n,
                                         own - chunks.width * size, k, own, k);
       }
-      small::SolveTriangle<false>(n, k, l + s * block, own);
+      small::SolveTriangleAlone<false>(n, k, l + s * block, reciprocals, own);
     }
   }
 
@@ -420,9 +401,11 @@ struct SolveProblem {
                       T* target) const {
     using E = Element<T>;
     const int64_t block = n * n, size = n * k;
+    std::vector<RealElement<E>> work(n);
+    auto* const reciprocals = work.data();
     const auto elements = [](auto* x) { return reinterpret_cast<E*>(const_cast<T*>(x)); };
-    const E* const l = elements(Factor(system));
-    const E* const b_of_l = elements(Below(system));
+    const E* const l = elements(factor.Diagonal(system));
+    const E* const b_of_l = elements(factor.Lower(system));
     E* const y = elements(target);
     for (int64_t chunk = chunks.full - 1; chunk >= 0; --chunk) {
       const int64_t s = chunks.separator(chunk);
@@ -432,32 +415,26 @@ struct SolveProblem {
         small::AddProduct<false, true>(n, k, n, b_of_l + s * block, n, own + chunks.width * size, k,
                                        own, k);
       }
-      small::SolveTriangle<true>(n, k, l + s * block, own);
+      small::SolveTriangleAlone<true>(n, k, l + s * block, reciprocals, own);
     }
   }
 };
 
 void Solve(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBuffer below, ffi::AnyBuffer fill,
            ffi::AnyBuffer b, Result x, bool forward, bool back) {
-  BlockTridiagonalShape shape = ReadBlockTridiagonalShape(factor);
-  const bool shared = factor.dimensions().size() == 3;
-  const int64_t cols = SplitBatch(b, 3, "b").cols, batch = SplitBatch(b, 3, "b").batch;
-  if (!shared && shape.batch != batch) throw BadArgument("b", "have the batch size of the factor");
-  const int64_t factors = shape.batch, steps = shape.steps, d = shape.d;
-  shape.batch = batch;
+  const auto [shape, shared, cols] = ReadFactorShape(factor, b);
+  const int64_t batch = shape.batch, steps = shape.steps, d = shape.d;
+  const CoreShape core = {steps, d, cols};
   DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
-    RunOnPath(pool,
-              SolveProblem<T>{
-                  .shape = shape,
-                  .shared = shared,
-                  .cols = cols,
-                  .forward = forward,
-                  .back = back,
-                  .factor = Elements<T>(factor, factors, {steps, d, d}, "the factor's diagonal"),
-                  .below = Elements<T>(below, factors, {shape.below(), d, d}, "the factor's lower"),
-                  .fill = Elements<T>(fill, factors, {steps, d, d}, "the fill"),
-                  .b = Elements<T>(b, batch, {steps, d, cols}, "b"),
-                  .x = ResultElements<T>(x, batch, {steps, d, cols}, "x")});
+    RunSystems<T>(pool, SolveProblem<T>{.shape = shape,
+                                        .factor = ReadBlocks<T>(shape, factor, below, shared),
+                                        .fill = Elements<T>(fill, shared ? 1 : batch, {steps, d, d},
+                                                            "the fill"),
+                                        .cols = cols,
+                                        .forward = forward,
+                                        .back = back,
+                                        .b = Elements<T>(b, batch, core, "b"),
+                                        .x = ResultElements<T>(x, batch, core, "x")});
   });
 }
 

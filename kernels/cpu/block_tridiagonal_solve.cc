@@ -36,7 +36,7 @@ struct BlockTridiagonalSolveProblem {
     const double moved = steps * (5 * d * d + 4 * d * k) * kParts;
     const int64_t size = (runs + shape.steps * results) * kParts + 2 * n;  // in registers
     const double nanoseconds = SmallNanoseconds(kLanes<T>, static_cast<int64_t>(moved), operations);
-    DispatchSize(n, [&](auto order) {
+    DispatchSizes<T>(n, 1, [&](auto order, auto) {
       const auto run_group = [&]<class V>(int64_t i, V* registers) {
         auto* const memory = reinterpret_cast<Element<T, V>*>(registers);
         RunGroup(order, i, memory, reinterpret_cast<V*>(memory + runs + shape.steps * results));

@@ -181,10 +181,10 @@ void ForEachSeries(ffi::ThreadPool& pool, int64_t batch, int64_t order, double o
   });
 }
 
-// Calls body(n, m) with both as constants for the smallest models in lanes.
+// Calls body(n, m) with both as constants for the most common small models in full registers.
 template <class E, class Body>
 void DispatchModel(int n, int m, Body&& body) {
-  if constexpr (kLanesOf<E> > 1) {
+  if constexpr (kLanesOf<E> > 1 && sizeof(E) == kRegisterBytes) {
     const auto is = [&]<int kN, int kM>(std::integral_constant<int, kN> states,
                                         std::integral_constant<int, kM> seen) {
       if (n != kN || m != kM) return false;
@@ -195,7 +195,6 @@ void DispatchModel(int n, int m, Body&& body) {
     using Two = std::integral_constant<int, 2>;
     if (is(Two(), One())) return;
     if (is(std::integral_constant<int, 3>(), One())) return;
-    if (is(std::integral_constant<int, 4>(), One())) return;
     if (is(std::integral_constant<int, 4>(), Two())) return;
   }
   body(n, m);

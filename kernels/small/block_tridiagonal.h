@@ -1,7 +1,8 @@
 // The steps of block-tridiagonal factorisations and substitutions, one system per lane.
 //
 // Blocks are row-major and contiguous, `d` by `d`; right-hand sides are `d` by `cols`. Sizes may be
-// integral constants, so that tiny blocks stay in registers.
+// integral constants, so that tiny blocks stay in registers. Triangles are divided by through the
+// reciprocals of their diagonals: divisions would take most of the time of small blocks.
 #pragma once
 
 #include <algorithm>
@@ -118,49 +119,143 @@ LINALG_INLINE void AddProduct(N rows, M cols, N depth, const E* a, int lda, cons
   }
 }
 
-// Rows [first, end) of SolveTriangle, when those before them are done.
-template <bool kAdjoint, class M, class E>
-LINALG_INLINE void SolvePanel(int first, int end, int d, M cols, const E* l, E* b) {
-  for (int done = 0; done < end - first; ++done) {
-    const int i = kAdjoint ? end - 1 - done : first + done;
-    const int before = kAdjoint ? i + 1 : first;
-    RowsOfProduct<false, kAdjoint, 1>(cols, done,
-                                      kAdjoint ? l + before * d + i : l + i * d + before, d,
-                                      b + before * cols, cols, b + i * cols, cols);
-    DivideRow(l[i * d + i], cols, b + i * cols);
+// The rows that SolveTriangle reads: those of b itself, or of the adjoint of a square block.
+template <class E>
+struct RightHandSide {
+  const E* data;
+  int stride;
+  bool adjoint;
+
+  LINALG_INLINE E operator()(int i, int j) const {
+    return adjoint ? Conj(data[j * stride + i]) : data[i * stride + j];
+  }
+};
+
+// Rows [first, first + kRows) and columns [j, j + kCols) of SolveTriangle, after `depth` rows from
+// `before` on. All stay in registers.
+template <bool kAdjoint, int kRows, int kCols, class E>
+LINALG_INLINE void SolveInRegisters(int first, int before, int depth, int d, int j, int cols,
+                                    const E* l, const RealElement<E>* reciprocals,
+                                    const RightHandSide<E>& source, E* b) {
+  const auto left = [=](int i, int k) { return kAdjoint ? l[k * d + i] : Conj(l[i * d + k]); };
+  E x[kRows][kCols] = {};
+  for (int k = before; k < before + depth; ++k) {
+    E right[kCols];
+#pragma GCC unroll 4
+    for (int c = 0; c < kCols; ++c) right[c] = b[k * cols + j + c];
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+      const E factor = left(first + r, k);
+#pragma GCC unroll 4
+      for (int c = 0; c < kCols; ++c) x[r][c] = ConjMulAdd(factor, right[c], x[r][c]);
+    }
+  }
+#pragma GCC unroll 4
+  for (int done = 0; done < kRows; ++done) {
+    const int r = kAdjoint ? kRows - 1 - done : done, i = first + r;
+    const RealElement<E> inverse = reciprocals[i];
+#pragma GCC unroll 4
+    for (int c = 0; c < kCols; ++c) {
+      E sum{};
+#pragma GCC unroll 4
+      for (int k = 0; k < done; ++k) {
+        const int other = kAdjoint ? r + 1 + k : k;
+        sum = ConjMulAdd(left(i, first + other), x[other][c], sum);
+      }
+      x[r][c] = inverse * ((source(i, j + c) - x[r][c]) - sum);
+      b[i * cols + j + c] = x[r][c];
+    }
   }
 }
+
+template <bool kAdjoint, int kRows, class M, class E>
+LINALG_INLINE void SolveRows(int first, int before, int depth, int d, M cols, const E* l,
+                             const RealElement<E>* reciprocals, const RightHandSide<E>& source,
+                             E* b) {
+  constexpr int kCols = kBlockCols<E>;
+  int j = 0;
+  for (; j + kCols <= cols; j += kCols) {
+    SolveInRegisters<kAdjoint, kRows, kCols>(first, before, depth, d, j, cols, l, reciprocals,
+                                             source, b);
+  }
+  for (; j < cols; ++j) {
+    SolveInRegisters<kAdjoint, kRows, 1>(first, before, depth, d, j, cols, l, reciprocals, source,
+                                         b);
+  }
+}
+
+// The same rows of a single system, whose columns share registers. The bits are those of a lane.
 template <bool kAdjoint, class E>
-LINALG_ONCE void SolveAnyTriangle(int d, int cols, const E* l, E* b) {
+LINALG_INLINE void SolvePanel(int first, int end, int before, int depth, int d, int cols,
+                              const E* l, const RealElement<E>* reciprocals,
+                              const RightHandSide<E>& source, E* b) {
+  for (int i = first; i < end; ++i) {
+    for (int j = 0; j < cols; ++j) b[i * cols + j] = source(i, j);
+  }
+  const int row = kAdjoint ? 1 : d;
+  AddProduct<false, kAdjoint>(end - first, cols, depth,
+                              kAdjoint ? l + before * d + first : l + first * d + before, d,
+                              b + before * cols, cols, b + first * cols, cols);
+  for (int done = 0; done < end - first; ++done) {
+    const int i = kAdjoint ? end - 1 - done : first + done, other = kAdjoint ? i + 1 : first;
+    E* const x = b + i * cols;
+    RowsOfProduct<false, kAdjoint, 1>(cols, done, l + i * row + other * (kAdjoint ? d : 1), d,
+                                      b + other * cols, cols, x, cols);
+    for (int j = 0; j < cols; ++j) x[j] = reciprocals[i] * x[j];
+  }
+}
+
+template <bool kAdjoint, class E>
+LINALG_ONCE void SolveAnyTriangle(int d, int cols, const E* l, const RealElement<E>* reciprocals,
+                                  const RightHandSide<E>& source, E* b) {
   const int blocks = (d + kPanel - 1) / kPanel;
   for (int step = 0; step < blocks; ++step) {
     const int first = (kAdjoint ? blocks - 1 - step : step) * kPanel;
     const int end = std::min(d, first + kPanel);
-    if (kAdjoint) {
-      AddProduct<false, true>(end - first, cols, d - end, l + end * d + first, d, b + end * cols,
-                              cols, b + first * cols, cols);
-    } else {
-      AddProduct<false, false>(end - first, cols, first, l + first * d, d, b, cols,
-                               b + first * cols, cols);
+    const int before = kAdjoint ? end : 0, depth = kAdjoint ? d - end : first;
+    const auto solve = [&]<int kRows>(std::integral_constant<int, kRows>) {
+      SolveRows<kAdjoint, kRows>(first, before, depth, d, cols, l, reciprocals, source, b);
+    };
+    if constexpr (kLanesOf<RealElement<E>> > 1) {
+      if (end - first == kPanel) {
+        solve(std::integral_constant<int, kPanel>());
+        continue;
+      }
     }
-    SolvePanel<kAdjoint>(first, end, d, cols, l, b);
+    SolvePanel<kAdjoint>(first, end, before, depth, d, cols, l, reciprocals, source, b);
   }
 }
 
-// b (d, cols) := op(L)⁻¹ b, with the lower triangle of `l`.
+// b (d, cols) := op(L)⁻¹ of the right-hand sides, given the lower triangle of `l` and the
+// reciprocals of its diagonal, which is real.
 template <bool kAdjoint, class N, class M, class E>
-LINALG_INLINE void SolveTriangle(N d, M cols, const E* l, E* b) {
+LINALG_INLINE void SolveTriangle(N d, M cols, const E* l, const RealElement<E>* reciprocals,
+                                 const RightHandSide<E>& source, E* b) {
   if constexpr (kIsConstant<N>) {
     static_assert(N() <= kPanel);
-    SolvePanel<kAdjoint>(0, d, d, cols, l, b);
+    SolveRows<kAdjoint, N::value>(0, 0, 0, d, cols, l, reciprocals, source, b);
   } else {
-    SolveAnyTriangle<kAdjoint, E>(d, cols, l, b);
+    SolveAnyTriangle<kAdjoint, E>(d, cols, l, reciprocals, source, b);
   }
+}
+
+// b (d, cols) := op(L)⁻¹ b
+template <bool kAdjoint, class N, class M, class E>
+LINALG_INLINE void SolveTriangle(N d, M cols, const E* l, const RealElement<E>* reciprocals, E* b) {
+  SolveTriangle<kAdjoint>(d, cols, l, reciprocals, RightHandSide<E>{b, cols, false}, b);
+}
+
+// b (d, cols) := op(L)⁻¹ b. `work` receives the reciprocals of the diagonal. They are in range: a
+// square root is never subnormal.
+template <bool kAdjoint, class N, class M, class E>
+LINALG_INLINE void SolveTriangleAlone(N d, M cols, const E* l, RealElement<E>* work, E* b) {
+  for (int i = 0; i < d; ++i) work[i] = Broadcast<RealElement<E>>(1) / Re(l[i * (d + 1)]);
+  SolveTriangle<kAdjoint>(d, cols, l, work, b);
 }
 
 template <class E>
-LINALG_ONCE RealElement<E> AnyCholesky(E* a, int n) {
-  return Cholesky(a, n);
+LINALG_ONCE RealElement<E> AnyCholesky(E* a, int n, RealElement<E>* reciprocals) {
+  return Cholesky(a, n, reciprocals);
 }
 
 template <class N, class E>
@@ -170,37 +265,49 @@ LINALG_INLINE void AdjointTo(N d, const E* a, E* target) {
   }
 }
 
-// Replaces the diagonal block `a` by the factor of the Hermitian part of a - B Bᴴ, where `below`
-// is B and `adjoint` is Bᴴ; both are null for the first block. Returns 0, or the order of the first
-// leading minor of the block that is not positive.
+// Replaces the lower triangle of `a` by that of the factor of the Hermitian part of a - B Bᴴ. The
+// triangle above it is undefined. `adjoint` is Bᴴ, or null for the first block. Returns 0, or the
+// order of the first leading minor of the block that is not positive. `reciprocals`, if it is not
+// null, receives those of the factor's diagonal.
 template <class N, class E>
-LINALG_INLINE RealElement<E> FactorDiagonalBlock(N d, const E* below, const E* adjoint, E* a) {
+LINALG_INLINE RealElement<E> FactorDiagonal(N d, const E* adjoint, E* a,
+                                            RealElement<E>* reciprocals) {
   LowerHermitianPart(a, d, {.lower = true, .symmetrize = true});
-  if (below != nullptr) AddProduct<false, false>(d, d, d, below, d, adjoint, d, a, d, true);
-  RealElement<E> failed;
+  if (adjoint != nullptr) AddProduct<false, true>(d, d, d, adjoint, d, adjoint, d, a, d, true);
   if constexpr (kIsConstant<N>) {
-    failed = Cholesky(a, d);
+    return Cholesky(a, d, reciprocals);
   } else {
-    failed = AnyCholesky(a, d);
+    return AnyCholesky(a, d, reciprocals);
   }
+}
+
+// Sets the elements above the diagonal to zero.
+template <class N, class E>
+LINALG_INLINE void ClearUpper(N d, E* a) {
   for (int i = 0; i < d; ++i) {
     for (int j = i + 1; j < d; ++j) a[i * d + j] = E{};
   }
-  return failed;
+}
+
+// Writes Bᴴ = L⁻¹ aᴴ, for the block `a` below L.
+template <class N, class E>
+LINALG_INLINE void FactorLowerAdjoint(N d, const E* l, const RealElement<E>* reciprocals,
+                                      const E* a, E* adjoint) {
+  SolveTriangle<false>(d, d, l, reciprocals, RightHandSide<E>{a, d, true}, adjoint);
 }
 
 // Replaces the block `a` below L by B = a L⁻ᴴ, and writes Bᴴ to `adjoint`.
 template <class N, class E>
-LINALG_INLINE void FactorLowerBlock(N d, const E* l, E* a, E* adjoint) {
-  AdjointTo(d, a, adjoint);
-  SolveTriangle<false>(d, d, l, adjoint);
+LINALG_INLINE void FactorLowerBlock(N d, const E* l, const RealElement<E>* reciprocals, E* a,
+                                    E* adjoint) {
+  FactorLowerAdjoint(d, l, reciprocals, a, adjoint);
   AdjointTo(d, adjoint, a);
 }
 
 // The blocks of A⁻¹ at one step of the backward recursion (Takahashi, Fagan and Chen, 1973).
 // `inverse` holds the diagonal block of A⁻¹ of the next step, and receives that of this one.
 // `below` is B beside L, and receives the block below the diagonal; it is null in the last step.
-// `work` holds 3 blocks.
+// `work` holds 3 blocks, and d more elements.
 template <class N, class E>
 LINALG_INLINE void InverseBlocksStep(N d, const E* l, E* below, E* inverse, E* work) {
   E* const w = work;
@@ -208,7 +315,7 @@ LINALG_INLINE void InverseBlocksStep(N d, const E* l, E* below, E* inverse, E* w
   E* const product = g + d * d;
   std::fill_n(w, d * d, E{});
   for (int i = 0; i < d; ++i) w[i * d + i] = FromReal<E>(Broadcast<RealElement<E>>(1));
-  SolveTriangle<false>(d, d, l, w);
+  SolveTriangleAlone<false>(d, d, l, reinterpret_cast<RealElement<E>*>(product + d * d), w);
   if (below != nullptr) {
     std::fill_n(g, d * d, E{});
     AddProduct<true, false>(d, d, d, below, d, w, d, g, d);
