@@ -80,6 +80,8 @@ consteval Backends CpuOnly([[maybe_unused]] std::string_view on_gpu) { return kC
   visit(linalg_kalman_filter_vjp, CpuOnly("scans over the steps"),                              \
         "Rkm Rknn Rknn Rkmn Rkmm Rn Rnn Rkn Rkm Rkm Rkn Rknn "                                  \
         "Rkn Rknn R > Rkm Rknn Rknn Rkmn Rkmm Rn Rnn Rkn Rkm")                                  \
+  visit(linalg_kalman_means, CpuOnly("the Kalman filter of each series"),                       \
+        "Rkm Rknn Rknn Rkmn Rkmm Rn Rnn Rkn Rkm Rknn > Rkn R I")                                \
   visit(linalg_kalman_smoother, CpuOnly("scans over the steps"),                                \
         "Rkm Rknn Rknn Rkmn Rkmm Rn Rnn Rkn Rkm Rkm Rkn Rknn > Rkn Rknn")                       \
   visit(linalg_kalman_smoother_jvp, CpuOnly("scans over the steps"),                            \

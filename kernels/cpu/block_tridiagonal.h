@@ -9,11 +9,33 @@
 
 #include "kernels/arithmetic/logarithm.h"
 #include "kernels/cpu/lanes.h"
+#include "kernels/cpu/once.h"
 #include "kernels/cpu/problem.h"
 #include "kernels/ffi.h"
 #include "kernels/small/block_tridiagonal.h"
 
 namespace linalg {
+namespace small {
+
+// Steps for blocks of any size, which block_tridiagonal_once.cc compiles for all handlers.
+#define LINALG_BLOCK_PRODUCT(declare, E, add, adjoint)                                           \
+  declare template void AddAnyProduct<add, adjoint>(int, int, int, const E*, int, const E*, int, \
+                                                    E*, int, bool);
+#define LINALG_BLOCK_TRIANGLE(declare, E, adjoint)                                           \
+  declare template void SolveAnyTriangle<adjoint>(int, int, const E*, const RealElement<E>*, \
+                                                  const RightHandSide<E>&, E*);
+#define LINALG_BLOCK_STEPS(declare, T, Of)           \
+  LINALG_BLOCK_PRODUCT(declare, Of<T>, false, false) \
+  LINALG_BLOCK_PRODUCT(declare, Of<T>, false, true)  \
+  LINALG_BLOCK_PRODUCT(declare, Of<T>, true, false)  \
+  LINALG_BLOCK_PRODUCT(declare, Of<T>, true, true)   \
+  LINALG_BLOCK_TRIANGLE(declare, Of<T>, false)       \
+  LINALG_BLOCK_TRIANGLE(declare, Of<T>, true)        \
+  declare template RealElement<Of<T>> AnyCholesky(Of<T>*, int, RealElement<Of<T>>*);
+
+LINALG_EACH_ELEMENT(LINALG_BLOCK_STEPS, extern)
+
+}  // namespace small
 
 // A batch of systems of `steps` diagonal blocks, each `d` by `d`.
 struct BlockTridiagonalShape {
@@ -189,6 +211,17 @@ void DispatchSizes(int64_t d, int64_t cols, Body&& body) {
   body(ToInt(d), ToInt(cols));
 }
 
+// The size of DispatchSizes for groups in lanes of V. Few groups have half the width, so these have
+// no code of their own for constants. Neither do single systems unless `kAlone`.
+template <class T, class V, bool kAlone = true, class N>
+auto SizeInLanes(N n) {
+  if constexpr ((kAlone && kLanesOf<V> == 1) || kLanesOf<V> == kLanes<T>) {
+    return n;
+  } else {
+    return ToInt(n);
+  }
+}
+
 // A problem with a system in each lane. `Problem` has its shape, RunEmpty() if results remain, and
 //   int64_t cols() const                        right-hand sides; 1 if there are none
 //   int64_t size() const                        elements of a group's workspace
@@ -227,12 +260,8 @@ class SystemsInLanes {
       ForEachGroup<T>(
           pool, shape.batch, problem_.size() * kParts, nanoseconds,
           [&]<class V>(int64_t i, V* registers) {
-            auto* const memory = reinterpret_cast<Element<T, V>*>(registers);
-            if constexpr (kLanesOf<V> == 1 || kLanesOf<V> == kLanes<T>) {
-              problem_.RunGroup(n, k, i, memory);
-            } else {  // few groups have half the width
-              problem_.RunGroup(ToInt(n), ToInt(k), i, memory);
-            }
+            problem_.RunGroup(SizeInLanes<T, V>(n), SizeInLanes<T, V>(k), i,
+                              reinterpret_cast<Element<T, V>*>(registers));
           },
           /*in_place=*/false, problem_.most_bytes());
     });

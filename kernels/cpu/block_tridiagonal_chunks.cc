@@ -95,7 +95,7 @@ struct FactorProblem {
                     SmallNanoseconds(kLanes<T>, static_cast<int64_t>(5 * d * d * inner) * kParts,
                                      5 * d * d * d * inner * kParts * kParts),
                     [&]<class V>(int64_t i, V* registers) {
-                      RunChunks(n, chunks, system, i, work,
+                      RunChunks(SizeInLanes<T, V, false>(n), chunks, system, i, work,
                                 reinterpret_cast<Element<T, V>*>(registers));
                     });
     const SubnormalNumbers subnormal_numbers;
@@ -168,8 +168,7 @@ struct FactorProblem {
     state.Store(n, work.logdet.data() + i, work.info.data() + i);
   }
 
-  template <class N>
-  void RunSeparators(N n, const Chunks& chunks, int64_t system, const Work& work) const {
+  void RunSeparators(int n, const Chunks& chunks, int64_t system, const Work& work) const {
     using E = Element<T>;
     const int64_t block = n * n;
     const auto elements = [](auto* x) { return reinterpret_cast<E*>(const_cast<T*>(x)); };
@@ -183,7 +182,7 @@ struct FactorProblem {
     std::vector<E> work_of_blocks(2 * block + n);
     E* const coupling = work_of_blocks.data();
     E* const other = coupling + block;
-    // Those of the separator before, until its own follow.
+    // The values belong to the separator before, until its own follow.
     auto* const reciprocals = reinterpret_cast<RealElement<E>*>(other + block);
     int32_t failed = 0;
     int64_t failed_chunk = 0;
@@ -276,8 +275,8 @@ struct SolveProblem {
     if (forward) {
       std::vector<T> sums((chunks.full + 1) * size);
       ForEachChunk<T>(pool, chunks, memory, nanoseconds, [&]<class V>(int64_t i, V* registers) {
-        Forward(n, k, chunks, system, i, source, target, sums.data(),
-                reinterpret_cast<Element<T, V>*>(registers));
+        Forward(SizeInLanes<T, V, false>(n), SizeInLanes<T, V, false>(k), chunks, system, i, source,
+                target, sums.data(), reinterpret_cast<Element<T, V>*>(registers));
       });
       const SubnormalNumbers subnormal_numbers;
       ForwardSeparators(n, k, chunks, system, source, target, sums.data());
@@ -294,8 +293,8 @@ struct SolveProblem {
     ForEachChunk<T>(
         pool, chunks, memory, nanoseconds,
         [&]<class V>(int64_t i, V* registers) {
-          Back(n, k, chunks, system, i, source, target,
-               reinterpret_cast<Element<T, V>*>(registers));
+          Back(SizeInLanes<T, V, false>(n), SizeInLanes<T, V, false>(k), chunks, system, i, source,
+               target, reinterpret_cast<Element<T, V>*>(registers));
         },
         /*in_place=*/source == target);
   }
@@ -370,9 +369,8 @@ struct SolveProblem {
     }
   }
 
-  template <class N, class M>
-  void ForwardSeparators(N n, M k, const Chunks& chunks, int64_t system, const T* source, T* target,
-                         const T* sums) const {
+  void ForwardSeparators(int n, int k, const Chunks& chunks, int64_t system, const T* source,
+                         T* target, const T* sums) const {
     using E = Element<T>;
     const int64_t block = n * n, size = n * k;
     std::vector<RealElement<E>> work(n);
@@ -396,8 +394,7 @@ struct SolveProblem {
     }
   }
 
-  template <class N, class M>
-  void BackSeparators(N n, M k, const Chunks& chunks, int64_t system, const T* source,
+  void BackSeparators(int n, int k, const Chunks& chunks, int64_t system, const T* source,
                       T* target) const {
     using E = Element<T>;
     const int64_t block = n * n, size = n * k;

@@ -39,7 +39,8 @@ struct BlockTridiagonalSolveProblem {
     DispatchSizes<T>(n, 1, [&](auto order, auto) {
       const auto run_group = [&]<class V>(int64_t i, V* registers) {
         auto* const memory = reinterpret_cast<Element<T, V>*>(registers);
-        RunGroup(order, i, memory, reinterpret_cast<V*>(memory + runs + shape.steps * results));
+        RunGroup(SizeInLanes<T, V, false>(order), i, memory,
+                 reinterpret_cast<V*>(memory + runs + shape.steps * results));
       };
       if (size * kRegisterBytes > kMostGroupBytes) {
         const int64_t registers = (size + kLanes<T> - 1) / kLanes<T>;

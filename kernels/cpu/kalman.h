@@ -63,19 +63,15 @@ inline SeriesShape ReadSeries(const ffi::AnyBuffer& means, std::string_view name
   return {shape.batch, shape.rows, shape.cols};
 }
 
+inline const ffi::AnyBuffer& BufferOf(const ffi::AnyBuffer& operand) { return operand; }
+inline const ffi::AnyBuffer& BufferOf(Result& result) { return *result; }
+
 // Operands with leading steps. `rows` is -1 for vectors.
 template <class T, class Buffer>
 Steps<T> ReadSteps(Buffer& buffer, const SeriesShape& series, int64_t rows, int64_t cols,
                    std::string_view name, bool may_be_empty = false) {
-  const ffi::AnyBuffer& plain = [&]() -> const ffi::AnyBuffer& {
-    if constexpr (std::is_same_v<std::remove_cvref_t<Buffer>, Result>) {
-      return *buffer;
-    } else {
-      return buffer;
-    }
-  }();
   const int core = rows < 0 ? 2 : 3;
-  const auto dimensions = plain.dimensions();
+  const auto dimensions = BufferOf(buffer).dimensions();
   const int rank = static_cast<int>(dimensions.size());
   if (rank < core) throw BadArgument(name, "have rank at least " + std::to_string(core));
   const int64_t count = dimensions[rank - core];
@@ -110,16 +106,9 @@ Steps<T> ReadMatrices(Buffer& buffer, const SeriesShape& series, int64_t cols,
 // A vector or a matrix without steps, as of the first state.
 template <class T, class Buffer>
 Steps<T> ReadOne(Buffer& buffer, int64_t batch, CoreShape core, std::string_view name) {
-  const ffi::AnyBuffer& plain = [&]() -> const ffi::AnyBuffer& {
-    if constexpr (std::is_same_v<std::remove_cvref_t<Buffer>, Result>) {
-      return *buffer;
-    } else {
-      return buffer;
-    }
-  }();
   int64_t size = 1;
   for (const int64_t count : core) size *= count;
-  const bool shared = plain.dimensions().size() == core.size();
+  const bool shared = BufferOf(buffer).dimensions().size() == core.size();
   return {Elements<T>(buffer, shared ? 1 : batch, core, name), 1, size, shared};
 }
 
@@ -200,6 +189,48 @@ void DispatchModel(int n, int m, Body&& body) {
   body(n, m);
 }
 
+// A problem with a series in each lane, or one at a time. `Problem` has `operands`, with their
+// series and the number m of observed components; RunEmpty() if results remain; and
+//   static constexpr bool kConstantSizes        whether there is code for DispatchModel's sizes
+//   static constexpr double kPasses             its time, relative to that of operands.operations()
+//   int64_t Size<B, E>(n, m) const              elements of workspace
+//   void RunOn<B>(i, n, m, E* memory) const     the series from i on
+template <class T, class Problem>
+class SeriesInLanes {
+ public:
+  explicit SeriesInLanes(const Problem& problem) : problem_(problem) {}
+
+  CpuPath path() const { return CpuPath::kLane; }
+  bool IsEmpty() const { return problem_.operands.IsEmpty(); }
+  void RunEmpty() const {
+    if constexpr (requires { problem_.RunEmpty(); }) problem_.RunEmpty();
+  }
+
+  void RunInLanes(ffi::ThreadPool& pool) const {
+    const SeriesShape& series = problem_.operands.series;
+    const int n = ToInt(series.n), m = ToInt(problem_.operands.m);
+    ForEachSeries<T>(
+        pool, series.batch, std::max(n, m), Problem::kPasses * problem_.operands.operations(),
+        [&]<class B, class E>() { return problem_.template Size<B, E>(n, m); },
+        [&]<class B, class E>(int64_t i, E* memory) {
+          if constexpr (Problem::kConstantSizes) {
+            DispatchModel<E>(n, m,
+                             [&](auto n, auto m) { problem_.template RunOn<B>(i, n, m, memory); });
+          } else {
+            problem_.template RunOn<B>(i, n, m, memory);
+          }
+        });
+  }
+
+ private:
+  const Problem& problem_;
+};
+
+template <class T, class Problem>
+void RunSeries(ffi::ThreadPool& pool, const Problem& problem) {
+  RunOnPath(pool, SeriesInLanes<T, Problem>(problem));
+}
+
 template <class Body>
 void DispatchReal(ffi::DataType dtype, Body&& body) {
   DispatchDtype(dtype, [&]<class T>(std::type_identity<T> type) {
@@ -232,7 +263,7 @@ template <class T>
 FilterOperands<T> ReadFilter(const SeriesShape& series, ffi::AnyBuffer& y, ffi::AnyBuffer& f,
                              ffi::AnyBuffer& q, ffi::AnyBuffer& h, ffi::AnyBuffer& r,
                              ffi::AnyBuffer& mean, ffi::AnyBuffer& cov, ffi::AnyBuffer& b,
-                             ffi::AnyBuffer& d, ffi::AnyBuffer& seen) {
+                             ffi::AnyBuffer& d) {
   const int64_t n = series.n, m = SplitBatch(y, 2, "the observations").cols;
   return {.series = series,
           .m = m,
@@ -245,7 +276,18 @@ FilterOperands<T> ReadFilter(const SeriesShape& series, ffi::AnyBuffer& y, ffi::
           .cov = ReadOne<T>(cov, series.batch, {n, n}, "the initial covariance"),
           .b = ReadSteps<T>(b, series, -1, n, "the offset of the transition"),
           .d = ReadSteps<T>(d, series, -1, m, "the offset of the observation"),
-          .seen = ReadSteps<T>(seen, series, -1, m, "the mask", /*may_be_empty=*/true)};
+          .seen = {nullptr, 0, m, true}};
+}
+
+template <class T>
+FilterOperands<T> ReadFilter(const SeriesShape& series, ffi::AnyBuffer& y, ffi::AnyBuffer& f,
+                             ffi::AnyBuffer& q, ffi::AnyBuffer& h, ffi::AnyBuffer& r,
+                             ffi::AnyBuffer& mean, ffi::AnyBuffer& cov, ffi::AnyBuffer& b,
+                             ffi::AnyBuffer& d, ffi::AnyBuffer& seen) {
+  FilterOperands<T> operands = ReadFilter<T>(series, y, f, q, h, r, mean, cov, b, d);
+  operands.seen = ReadSteps<T>(seen, series, -1, operands.m, "the mask",
+                               /*may_be_empty=*/true);
+  return operands;
 }
 
 // The operands of one step after another, its predicted moments and its gain.

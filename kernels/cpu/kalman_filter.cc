@@ -1,11 +1,22 @@
 // Kalman filters of whole series, their tangents and their adjoints. Derivatives read the filtered
 // moments, and compute the gains of each step again: that is faster than to keep them in memory.
+#include <vector>
+
 #include "kernels/cpu/handler.h"
 #include "kernels/cpu/kalman.h"
 #include "kernels/small/kalman_derivatives.h"
 
 namespace linalg {
 namespace {
+
+// Stores what follows from the sum of the deviances, and the first step that failed or 0.
+template <class E>
+void StoreLikelihood(E deviance, E failed, Lane<E>* log_likelihood, int32_t* info) {
+  E half = Number<E>(-0.5) * deviance;
+  FillNaN(failed > E{}, 1, &half);
+  StoreElements(&half, 1, log_likelihood);
+  StoreIntegers(&failed, 1, info);
+}
 
 template <class T>
 struct KalmanFilterProblem {
@@ -14,26 +25,20 @@ struct KalmanFilterProblem {
   T* log_likelihood;
   int32_t* info;
 
-  CpuPath path() const { return CpuPath::kLane; }
-  bool IsEmpty() const { return operands.IsEmpty(); }
+  static constexpr bool kConstantSizes = true;
+  static constexpr double kPasses = 1;
+
   void RunEmpty() const {
     std::fill_n(log_likelihood, operands.series.batch, T{});
     std::fill_n(info, operands.series.batch, 0);
   }
 
-  void RunInLanes(ffi::ThreadPool& pool) const {
-    const int n = ToInt(operands.series.n), m = ToInt(operands.m);
-    const auto count = [=]<class B, class E>() {
-      const int64_t row = PaddedColumns<E, B>(n);
-      return FilterSteps<B, E, T>::Size(n, m) + (3 * n + m) * row + row;
-    };
-    ForEachSeries<T>(pool, operands.series.batch, std::max(n, m), operands.operations(), count,
-                     [&]<class B, class E>(int64_t i, E* memory) {
-                       DispatchModel<E>(n, m, [&](auto n, auto m) { RunOn<B>(i, n, m, memory); });
-                     });
+  template <class B, class E>
+  int64_t Size(int n, int m) const {
+    const int64_t row = PaddedColumns<E, B>(n);
+    return FilterSteps<B, E, T>::Size(n, m) + (3 * n + m) * row + row;
   }
 
- private:
   template <class B, class E, class N, class M>
   void RunOn(int64_t i, N n, M m, E* first) const {
     small::Workspace<B, E> memory{first};
@@ -57,18 +62,11 @@ struct KalmanFilterProblem {
         const E term = steps.masked() ? KeepIf(gain.seen[j] != E{}, log_two_pi) : log_two_pi;
         deviance = deviance + term;
       }
-      // The rounding error of each sum is added to the next term (Kahan). It would be NaN after an
-      // overflow.
-      const E term = deviance - lost, next = sum + term;
-      lost = KeepIf(next - next == E{}, (next - sum) - term);
-      sum = next;
+      small::AddWithLoss(deviance, sum, lost);
       Store<B>(mean, 1, n, means, i, t);
       Store<B>(cov, n, n, covs, i, t);
     }
-    sum = Number<E>(-0.5) * sum;
-    FillNaN(failed > E{}, 1, &sum);
-    StoreElements(&sum, 1, log_likelihood + i);
-    StoreIntegers(&failed, 1, info + i);
+    StoreLikelihood(sum, failed, log_likelihood + i, info + i);
   }
 };
 
@@ -79,13 +77,190 @@ void KalmanFilter(ffi::ThreadPool pool, ffi::AnyBuffer y, ffi::AnyBuffer f, ffi:
   const SeriesShape series = ReadSeries(*means, "the means");
   DispatchReal(y.element_type(), [&]<class T>(std::type_identity<T>) {
     AdviseHugePages(covs->untyped_data(), static_cast<int64_t>(covs->size_bytes()));
-    RunOnPath(pool, KalmanFilterProblem<T>{
-                        .operands = ReadFilter<T>(series, y, f, q, h, r, mean, cov, b, d, seen),
-                        .means = ReadVectors<T>(means, series, series.n, "the means"),
-                        .covs = ReadMatrices<T>(covs, series, series.n, "the covariances"),
-                        .log_likelihood =
-                            Elements<T>(log_likelihood, series.batch, {}, "the log likelihood"),
-                        .info = Elements<int32_t>(info, series.batch, {}, "info")});
+    RunSeries<T>(pool, KalmanFilterProblem<T>{
+                           .operands = ReadFilter<T>(series, y, f, q, h, r, mean, cov, b, d, seen),
+                           .means = ReadVectors<T>(means, series, series.n, "the means"),
+                           .covs = ReadMatrices<T>(covs, series, series.n, "the covariances"),
+                           .log_likelihood =
+                               Elements<T>(log_likelihood, series.batch, {}, "the log likelihood"),
+                           .info = Elements<int32_t>(info, series.batch, {}, "info")});
+  });
+}
+
+// The means and log likelihoods of many series with one model. Covariances and gains do not depend
+// on the observations, so they are those of one series. The bits are those of KalmanFilterProblem.
+template <class T>
+struct KalmanMeansProblem {
+  FilterOperands<T> operands;
+  Steps<T> covs;
+  Steps<T> means;
+  T* log_likelihood;
+  int32_t* info;
+
+  CpuPath path() const { return CpuPath::kLane; }
+  bool IsEmpty() const { return operands.IsEmpty(); }
+  void RunEmpty() const {
+    std::fill_n(log_likelihood, operands.series.batch, T{});
+    std::fill_n(info, operands.series.batch, 0);
+  }
+
+  void RunInLanes(ffi::ThreadPool& pool) const {
+    if (operands.series.batch == 0) return;
+    const int n = ToInt(operands.series.n), m = ToInt(operands.m);
+    const int64_t size = 2 * n + 2 * m + n + m + kRun * (n + m);
+    const double order = static_cast<double>(n), rows = static_cast<double>(m);
+    const double operations = static_cast<double>(operands.series.steps) *
+                              (30 + order * order + 2 * order * rows + rows * rows);
+    const Gains gains = ComputeGains(n, m);
+    ForEachGroup<T>(pool, operands.series.batch, size, 20 + 0.3 * operations,
+                    [&]<class V>(int64_t i, V* memory) {
+                      DispatchModel<V>(n, m,
+                                       [&](auto n, auto m) { RunOn(i, n, m, gains, memory); });
+                    });
+  }
+
+ private:
+  // Observations and means move by so many steps, so that each access is of a whole cache line.
+  static constexpr int64_t kRun = 8;
+
+  struct Gain {
+    bool positive;
+    const T *kt, *s, *inverse, *logarithms;  // those of KalmanGain
+  };
+  class Gains {
+   public:
+    Gains(int64_t steps, int64_t n, int64_t m) : n_(n), m_(m), numbers_(steps * size()) {}
+
+    T* At(int64_t step) { return numbers_.data() + step * size(); }
+    Gain operator[](int64_t step) const {
+      const T* const kt = numbers_.data() + step * size();
+      const T* const s = kt + m_ * n_;
+      const T* const inverse = s + m_ * m_;
+      return {inverse[2 * m_] != 0, kt, s, inverse, inverse + m_};
+    }
+
+   private:
+    int64_t size() const { return m_ * n_ + m_ * m_ + 2 * m_ + 1; }
+
+    int64_t n_, m_;
+    std::vector<T> numbers_;
+  };
+
+  Gains ComputeGains(int n, int m) const {
+    using B = BlockOfOne<T>;
+    const SubnormalNumbers subnormal_numbers;
+    const int64_t steps = operands.series.steps;
+    const int row = PaddedColumns<T, B>(n), short_row = PaddedColumns<T, B>(m);
+    std::vector<T> numbers(FilterSteps<B, T, T>::Size(n, m) + (n + 1) * row);
+    small::Workspace<B, T> memory{numbers.data()};
+    FilterSteps<B, T, T> filter(operands, 0, n, m, memory);
+    T *const mean = memory.Vector(n), *const cov = memory.Matrix(n, n);
+    Gains gains(steps, n, m);
+    for (int64_t t = 0; t < steps; ++t) {
+      if (t > 0) Load<B>(covs, 0, t - 1, n, n, cov);
+      filter.Run(t, mean, cov);
+      const auto& gain = filter.gain;
+      T* target = gains.At(t);
+      const auto copy = [&](const T* source, int64_t rows, int64_t cols, int64_t stride) {
+        for (int64_t i = 0; i < rows; ++i) {
+          target = std::copy_n(source + i * stride, cols, target);
+        }
+      };
+      copy(gain.kt, m, n, row);
+      copy(gain.s, m, m, short_row);
+      copy(gain.inverse, 1, m, m);
+      for (int i = 0; i < m; ++i) *target++ = Logarithm(gain.s[i * (short_row + 1)], T{});
+      *target = gain.positive ? 1 : 0;
+    }
+    return gains;
+  }
+
+  template <class V, class N, class M>
+  void RunOn(int64_t i, N n, M m, const Gains& gains, V* memory) const {
+    V *const mean = memory, *const ahead = mean + n, *const v = ahead + n, *const e = v + m;
+    V *const b = e + m, *const d = b + n, *const y = d + m, *const moved = y + kRun * m;
+    const int64_t steps = operands.series.steps;
+    const auto load = [&](const Steps<T>& source, int64_t step, int64_t count, V* target) {
+      LoadElements(source.At(i, step), source.stride(), count, target);
+    };
+    const auto times = [](const T* row, int count, const V* x) {
+      V sum{};
+      for (int k = 0; k < count; ++k) sum = MulAdd(Broadcast<V>(row[k]), x[k], sum);
+      return sum;
+    };
+    load(operands.b, 0, n, b);
+    load(operands.d, 0, m, d);
+    const V log_two_pi = Number<V>(1.8378770664093454836);
+    V failed{}, sum{}, lost{};
+    for (int64_t first = 0; first < steps; first += kRun) {
+      const int64_t last = std::min(steps, first + kRun);
+      load(operands.y, first, (last - first) * m, y);
+      for (int64_t t = first; t < last; ++t) {
+        const Gain gain = gains[t];
+        if (t == 0) {
+          load(operands.mean, 0, n, ahead);
+        } else {
+          if (operands.b.each()) load(operands.b, t - 1, n, b);
+          const T* const f = operands.f.At(0, t - 1);
+          for (int j = 0; j < n; ++j) ahead[j] = times(f + j * n, n, mean) + b[j];
+        }
+        if (operands.d.each()) load(operands.d, t, m, d);
+        const T* const h = operands.h.At(0, t);
+        for (int j = 0; j < m; ++j) {
+          v[j] = (y[(t - first) * m + j] - d[j]) - times(h + j * n, n, ahead);
+        }
+        for (int j = 0; j < m; ++j) {
+          V x = v[j];
+          for (int k = 0; k < j; ++k) x = MulAdd(Broadcast<V>(-gain.s[j * m + k]), e[k], x);
+          e[j] = x;
+        }
+        for (int j = m - 1; j >= 0; --j) {
+          V x = Broadcast<V>(gain.inverse[j]) * e[j];
+          for (int k = j + 1; k < m; ++k) x = MulAdd(Broadcast<V>(-gain.s[k * m + j]), e[k], x);
+          e[j] = x;
+        }
+        V deviance = small::Dot(m, v, e);
+        for (int j = 0; j < m; ++j) deviance = deviance + Broadcast<V>(gain.logarithms[j]);
+        const V positive = Number<V>(gain.positive ? 1 : 0);
+        failed = (failed > V{}) | ((positive > V{}) & (deviance == deviance)) ? failed
+                                                                              : Number<V>(t + 1);
+        for (int j = 0; j < n; ++j) {
+          V change{};
+          for (int k = 0; k < m; ++k) {
+            change = MulAdd(v[k], Broadcast<V>(gain.kt[k * n + j]), change);
+          }
+          mean[j] = ahead[j] + change;
+        }
+        FillNaN(failed > V{}, n, mean);
+        std::copy_n(mean, static_cast<int>(n), moved + (t - first) * n);
+        for (int j = 0; j < m; ++j) deviance = deviance + log_two_pi;
+        small::AddWithLoss(deviance, sum, lost);
+      }
+      StoreElements(moved, (last - first) * n, steps * n, means.At(i, first));
+    }
+    StoreLikelihood(sum, failed, log_likelihood + i, info + i);
+  }
+};
+
+void KalmanMeans(ffi::ThreadPool pool, ffi::AnyBuffer y, ffi::AnyBuffer f, ffi::AnyBuffer q,
+                 ffi::AnyBuffer h, ffi::AnyBuffer r, ffi::AnyBuffer mean, ffi::AnyBuffer cov,
+                 ffi::AnyBuffer b, ffi::AnyBuffer d, ffi::AnyBuffer covs, Result means,
+                 Result log_likelihood, Result info) {
+  const SeriesShape series = ReadSeries(*means, "the means");
+  DispatchReal(y.element_type(), [&]<class T>(std::type_identity<T>) {
+    const auto operands = ReadFilter<T>(series, y, f, q, h, r, mean, cov, b, d);
+    const Steps<T> filtered = ReadSteps<T>(covs, series, series.n, series.n, "the covariances");
+    for (const Steps<T>* x :
+         {&operands.f, &operands.q, &operands.h, &operands.r, &operands.cov, &filtered}) {
+      if (!x->shared) throw std::invalid_argument("the model must serve the whole batch");
+    }
+    RunOnPath(pool,
+              KalmanMeansProblem<T>{.operands = operands,
+                                    .covs = filtered,
+                                    .means = ReadVectors<T>(means, series, series.n, "the means"),
+                                    .log_likelihood = Elements<T>(log_likelihood, series.batch, {},
+                                                                  "the log likelihood"),
+                                    .info = Elements<int32_t>(info, series.batch, {}, "info")});
   });
 }
 
@@ -97,25 +272,19 @@ struct KalmanFilterTangentProblem {
   Steps<T> new_means, new_covs;
   T* log_likelihood;
 
-  CpuPath path() const { return CpuPath::kLane; }
-  bool IsEmpty() const { return operands.IsEmpty(); }
+  static constexpr bool kConstantSizes = false;
+  static constexpr double kPasses = 2.5;
+
   void RunEmpty() const { std::fill_n(log_likelihood, operands.series.batch, T{}); }
 
-  void RunInLanes(ffi::ThreadPool& pool) const {
-    const int n = ToInt(operands.series.n), m = ToInt(operands.m);
-    const auto count = [=]<class B, class E>() {
-      const int64_t row = PaddedColumns<E, B>(n);
-      return FilterSteps<B, E, T>::Size(n, m) + small::FilterTangent<B, E>::Size(n, m) +
-             2 * (n + 1) * row;
-    };
-    ForEachSeries<T>(pool, operands.series.batch, std::max(n, m), 2.5 * operands.operations(),
-                     count, [&]<class B, class E>(int64_t i, E* memory) { RunOn<B>(i, memory); });
+  template <class B, class E>
+  int64_t Size(int n, int m) const {
+    return FilterSteps<B, E, T>::Size(n, m) + small::FilterTangent<B, E>::Size(n, m) +
+           2 * (n + 1) * PaddedColumns<E, B>(n);
   }
 
- private:
   template <class B, class E>
-  void RunOn(int64_t i, E* first) const {
-    const int n = ToInt(operands.series.n), m = ToInt(operands.m);
+  void RunOn(int64_t i, int n, int m, E* first) const {
     small::Workspace<B, E> memory{first};
     FilterSteps<B, E, T> steps(operands, i, n, m, memory);
     small::FilterTangent<B, E> tangent(n, m, memory);
@@ -165,7 +334,7 @@ void KalmanFilterTangent(ffi::ThreadPool pool, ffi::AnyBuffer y, ffi::AnyBuffer 
     const int64_t n = series.n;
     const auto operands = ReadFilter<T>(series, y, f, q, h, r, mean, cov, b, d, seen);
     const int64_t m = operands.m;
-    RunOnPath(
+    RunSeries<T>(
         pool,
         KalmanFilterTangentProblem<T>{
             .operands = operands,
@@ -194,24 +363,16 @@ struct KalmanFilterAdjointProblem {
   const T* likelihood_bar;
   Steps<T> y, f, q, h, r, mean, cov, b, d;
 
-  CpuPath path() const { return CpuPath::kLane; }
-  bool IsEmpty() const { return operands.IsEmpty(); }
-  void RunEmpty() const {}
+  static constexpr bool kConstantSizes = true;
+  static constexpr double kPasses = 2.5;
 
-  void RunInLanes(ffi::ThreadPool& pool) const {
-    const int n = ToInt(operands.series.n), m = ToInt(operands.m);
-    const auto count = [=]<class B, class E>() {
-      const int64_t row = PaddedColumns<E, B>(n), short_row = PaddedColumns<E, B>(m);
-      return FilterSteps<B, E, T>::Size(n, m) + small::FilterAdjoint<B, E>::Size(n, m) +
-             (6 * n + m + 5) * row + (m + 1) * short_row;
-    };
-    ForEachSeries<T>(pool, operands.series.batch, std::max(n, m), 2.5 * operands.operations(),
-                     count, [&]<class B, class E>(int64_t i, E* memory) {
-                       DispatchModel<E>(n, m, [&](auto n, auto m) { RunOn<B>(i, n, m, memory); });
-                     });
+  template <class B, class E>
+  int64_t Size(int n, int m) const {
+    const int64_t row = PaddedColumns<E, B>(n), short_row = PaddedColumns<E, B>(m);
+    return FilterSteps<B, E, T>::Size(n, m) + small::FilterAdjoint<B, E>::Size(n, m) +
+           (6 * n + m + 5) * row + (m + 1) * short_row;
   }
 
- private:
   template <class B, class E, class N, class M>
   void RunOn(int64_t i, N n, M m, E* first) const {
     small::Workspace<B, E> memory{first};
@@ -289,7 +450,7 @@ void KalmanFilterAdjoint(ffi::ThreadPool pool, ffi::AnyBuffer y, ffi::AnyBuffer 
     const int64_t n = series.n;
     const auto operands = ReadFilter<T>(series, y, f, q, h, r, mean, cov, b, d, seen);
     const int64_t m = operands.m;
-    RunOnPath(
+    RunSeries<T>(
         pool,
         KalmanFilterAdjointProblem<T>{
             .operands = operands,
@@ -318,3 +479,4 @@ void KalmanFilterAdjoint(ffi::ThreadPool pool, ffi::AnyBuffer y, ffi::AnyBuffer 
 LINALG_CPU_HANDLER(linalg_kalman_filter, linalg::KalmanFilter);
 LINALG_CPU_HANDLER(linalg_kalman_filter_jvp, linalg::KalmanFilterTangent);
 LINALG_CPU_HANDLER(linalg_kalman_filter_vjp, linalg::KalmanFilterAdjoint);
+LINALG_CPU_HANDLER(linalg_kalman_means, linalg::KalmanMeans);

@@ -12,6 +12,8 @@ struct SmootherOperands {
   SeriesShape series;
   Steps<T> f, q, b, means, covs;
 
+  static constexpr int64_t m = 0;
+  bool IsEmpty() const { return series.n == 0; }
   double operations() const {
     const double order = static_cast<double>(series.n);
     return static_cast<double>(series.steps) * (20 + 8 * order * order * order);
@@ -82,23 +84,15 @@ struct KalmanSmootherProblem {
   FilterOperands<T> operands;
   Steps<T> means, covs, smoothed, smoothed_covs;
 
-  CpuPath path() const { return CpuPath::kLane; }
-  bool IsEmpty() const { return operands.series.n == 0; }
-  void RunEmpty() const {}
+  static constexpr bool kConstantSizes = true;
+  static constexpr double kPasses = 3;
 
-  void RunInLanes(ffi::ThreadPool& pool) const {
-    const int n = ToInt(operands.series.n), m = ToInt(operands.m);
-    const auto count = [=]<class B, class E>() {
-      return FilterSteps<B, E, T>::Size(n, m) + small::KalmanSmoothing<B, E>::Size(n, m) +
-             small::SmootherGain<B, E>::Size(n) + (6 * n + 4) * PaddedColumns<E, B>(n);
-    };
-    ForEachSeries<T>(pool, operands.series.batch, std::max(n, m), 3 * operands.operations(), count,
-                     [&]<class B, class E>(int64_t i, E* memory) {
-                       DispatchModel<E>(n, m, [&](auto n, auto m) { RunOn<B>(i, n, m, memory); });
-                     });
+  template <class B, class E>
+  int64_t Size(int n, int m) const {
+    return FilterSteps<B, E, T>::Size(n, m) + small::KalmanSmoothing<B, E>::Size(n, m) +
+           small::SmootherGain<B, E>::Size(n) + (6 * n + 4) * PaddedColumns<E, B>(n);
   }
 
- private:
   template <class B, class E, class N, class M>
   void RunOn(int64_t i, N n, M m, E* first) const {
     small::Workspace<B, E> memory{first};
@@ -152,14 +146,14 @@ void KalmanSmoother(ffi::ThreadPool pool, ffi::AnyBuffer y, ffi::AnyBuffer f, ff
   DispatchReal(y.element_type(), [&]<class T>(std::type_identity<T>) {
     AdviseHugePages(smoothed_covs->untyped_data(),
                     static_cast<int64_t>(smoothed_covs->size_bytes()));
-    RunOnPath(pool,
-              KalmanSmootherProblem<T>{
-                  .operands = ReadFilter<T>(series, y, f, q, h, r, mean, cov, b, d, seen),
-                  .means = ReadVectors<T>(means, series, series.n, "the means"),
-                  .covs = ReadMatrices<T>(covs, series, series.n, "the covariances"),
-                  .smoothed = ReadVectors<T>(smoothed, series, series.n, "the smoothed means"),
-                  .smoothed_covs = ReadMatrices<T>(smoothed_covs, series, series.n,
-                                                   "the smoothed covariances")});
+    RunSeries<T>(pool,
+                 KalmanSmootherProblem<T>{
+                     .operands = ReadFilter<T>(series, y, f, q, h, r, mean, cov, b, d, seen),
+                     .means = ReadVectors<T>(means, series, series.n, "the means"),
+                     .covs = ReadMatrices<T>(covs, series, series.n, "the covariances"),
+                     .smoothed = ReadVectors<T>(smoothed, series, series.n, "the smoothed means"),
+                     .smoothed_covs = ReadMatrices<T>(smoothed_covs, series, series.n,
+                                                      "the smoothed covariances")});
   });
 }
 
@@ -170,24 +164,17 @@ struct KalmanSmootherTangentProblem {
   Steps<T> df, dq, db, dmeans, dcovs;
   Steps<T> new_means, new_covs;
 
-  CpuPath path() const { return CpuPath::kLane; }
-  bool IsEmpty() const { return operands.series.n == 0; }
-  void RunEmpty() const {}
+  static constexpr bool kConstantSizes = false;
+  static constexpr double kPasses = 2.5;
 
-  void RunInLanes(ffi::ThreadPool& pool) const {
-    const int n = ToInt(operands.series.n);
-    const auto count = [=]<class B, class E>() {
-      return SmootherSteps<B, E, T>::Size(n) + small::SmootherTerms<B, E>::Size(n) +
-             small::SmootherTangent<B, E>::Size(n) + (2 * n + 2) * PaddedColumns<E, B>(n);
-    };
-    ForEachSeries<T>(pool, operands.series.batch, n, 2.5 * operands.operations(), count,
-                     [&]<class B, class E>(int64_t i, E* memory) { RunOn<B>(i, memory); });
+  template <class B, class E>
+  int64_t Size(int n, int) const {
+    return SmootherSteps<B, E, T>::Size(n) + small::SmootherTerms<B, E>::Size(n) +
+           small::SmootherTangent<B, E>::Size(n) + (2 * n + 2) * PaddedColumns<E, B>(n);
   }
 
- private:
   template <class B, class E>
-  void RunOn(int64_t i, E* first) const {
-    const int n = ToInt(operands.series.n);
+  void RunOn(int64_t i, int n, int, E* first) const {
     const int64_t last = operands.series.steps - 1;
     if (last < 0) return;
     small::Workspace<B, E> memory{first};
@@ -232,7 +219,7 @@ void KalmanSmootherTangent(ffi::ThreadPool pool, ffi::AnyBuffer f, ffi::AnyBuffe
   const SeriesShape series = ReadSeries(means, "the means");
   DispatchReal(f.element_type(), [&]<class T>(std::type_identity<T>) {
     const int64_t n = series.n;
-    RunOnPath(
+    RunSeries<T>(
         pool,
         KalmanSmootherTangentProblem<T>{
             .operands = ReadSmoother<T>(series, f, q, b, means, covs),
@@ -255,24 +242,17 @@ struct KalmanSmootherAdjointProblem {
   Steps<T> smoothed, smoothed_covs, smoothed_bar, smoothed_covs_bar;
   Steps<T> f, q, b, means, covs;
 
-  CpuPath path() const { return CpuPath::kLane; }
-  bool IsEmpty() const { return operands.series.n == 0; }
-  void RunEmpty() const {}
+  static constexpr bool kConstantSizes = false;
+  static constexpr double kPasses = 2.5;
 
-  void RunInLanes(ffi::ThreadPool& pool) const {
-    const int n = ToInt(operands.series.n);
-    const auto count = [=]<class B, class E>() {
-      return SmootherSteps<B, E, T>::Size(n) + small::SmootherTerms<B, E>::Size(n) +
-             small::SmootherAdjoint<B, E>::Size(n) + (5 * n + 4) * PaddedColumns<E, B>(n);
-    };
-    ForEachSeries<T>(pool, operands.series.batch, n, 2.5 * operands.operations(), count,
-                     [&]<class B, class E>(int64_t i, E* memory) { RunOn<B>(i, memory); });
+  template <class B, class E>
+  int64_t Size(int n, int) const {
+    return SmootherSteps<B, E, T>::Size(n) + small::SmootherTerms<B, E>::Size(n) +
+           small::SmootherAdjoint<B, E>::Size(n) + (5 * n + 4) * PaddedColumns<E, B>(n);
   }
 
- private:
   template <class B, class E>
-  void RunOn(int64_t i, E* first) const {
-    const int n = ToInt(operands.series.n);
+  void RunOn(int64_t i, int n, int, E* first) const {
     const int64_t count = operands.series.steps;
     small::Workspace<B, E> memory{first};
     SmootherSteps<B, E, T> steps(operands, i, memory);
@@ -334,7 +314,7 @@ void KalmanSmootherAdjoint(ffi::ThreadPool pool, ffi::AnyBuffer f, ffi::AnyBuffe
   const SeriesShape series = ReadSeries(means, "the means");
   DispatchReal(f.element_type(), [&]<class T>(std::type_identity<T>) {
     const int64_t n = series.n;
-    RunOnPath(
+    RunSeries<T>(
         pool,
         KalmanSmootherAdjointProblem<T>{
             .operands = ReadSmoother<T>(series, f, q, b, means, covs),

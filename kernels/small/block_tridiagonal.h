@@ -112,7 +112,7 @@ LINALG_ONCE void AddAnyProduct(int rows, int cols, int depth, const E* a, int ld
 template <bool kAdd, bool kAdjoint, class N, class M, class E>
 LINALG_INLINE void AddProduct(N rows, M cols, N depth, const E* a, int lda, const E* b, int ldb,
                               E* c, int ldc, bool lower = false) {
-  if constexpr (kIsConstant<N> || kLanesOf<RealElement<E>> == 1) {
+  if constexpr (kIsConstant<N>) {
     AddProductInline<kAdd, kAdjoint>(rows, cols, depth, a, lda, b, ldb, c, ldc, lower);
   } else {
     AddAnyProduct<kAdd, kAdjoint>(rows, cols, depth, a, lda, b, ldb, c, ldc, lower);
@@ -184,7 +184,8 @@ LINALG_INLINE void SolveRows(int first, int before, int depth, int d, M cols, co
   }
 }
 
-// The same rows of a single system, whose columns share registers. The bits are those of a lane.
+// Rows [first, end) of a single system, whose columns share registers. The bits are those of a
+// lane.
 template <bool kAdjoint, class E>
 LINALG_INLINE void SolvePanel(int first, int end, int before, int depth, int d, int cols,
                               const E* l, const RealElement<E>* reciprocals,

@@ -141,6 +141,15 @@ LINALG_INLINE E Dot(int count, const E* x, const E* y) {
   return sum;
 }
 
+// Adds a term to a sum. Its rounding error `lost` is added to the next term (Kahan). It would be
+// NaN after an overflow.
+template <class E>
+LINALG_INLINE void AddWithLoss(E x, E& sum, E& lost) {
+  const E term = x - lost, next = sum + term;
+  lost = KeepIf(next - next == E{}, (next - sum) - term);
+  sum = next;
+}
+
 template <class E>
 LINALG_INLINE void SetIdentity(int n, int64_t row, E* a) {
   for (int i = 0; i < n; ++i) {
@@ -162,6 +171,17 @@ LINALG_INLINE void AddTranspose(int n, int64_t row, E* a, E scale) {
   for (int i = 0; i < n; ++i) {
     for (int j = 0; j <= i; ++j) {
       a[i * row + j] = a[j * row + i] = scale * (a[i * row + j] + a[j * row + i]);
+    }
+  }
+}
+
+// target = base + (x + xᵀ), given the lower triangle of `base`
+template <class E>
+LINALG_INLINE void AddBothTriangles(int n, int64_t row, const E* x, const E* base, E* target) {
+  for (int i = 0; i < n; ++i) {
+    for (int j = 0; j <= i; ++j) {
+      target[i * row + j] = target[j * row + i] =
+          base[i * row + j] + (x[i * row + j] + x[j * row + i]);
     }
   }
 }
@@ -403,6 +423,14 @@ struct KalmanGain {
     SolveLdl<B>(m, short_row, s, inverse, n, row, kt);
   }
 
+  // The lower triangle of A X Aᵀ, with A = I - K H. `a_turned` receives Aᵀ.
+  LINALG_INLINE void Propagate(const E* x, E* a_turned, E* product, E* target) const {
+    SetIdentity(n, row, a_turned);
+    Product<B>(n, n, m, Turned(h), Plain(kt), Into::kSubtract, a_turned, row);
+    Product<B>(n, n, n, Turned(a_turned), Plain(x), Into::kSet, product, row);
+    Product<B, true>(n, n, n, Plain(product), Plain(a_turned), Into::kSet, target, row);
+  }
+
   // vᵀ S⁻¹ v + log det S
   LINALG_INLINE E Deviance() const {
     E sum = Dot(m, v, e);
@@ -421,10 +449,7 @@ LINALG_INLINE void KalmanUpdate(const KalmanGain<B, E, N, M>& gain, const E* mea
   const N n = gain.n;
   const M m = gain.m;
   const int64_t row = gain.row;
-  SetIdentity(n, row, a_turned);
-  Product<B>(n, n, m, gain.Turned(gain.h), gain.Plain(gain.kt), Into::kSubtract, a_turned, row);
-  Product<B>(n, n, n, gain.Turned(a_turned), gain.Plain(cov), Into::kSet, product, row);
-  Product<B, true>(n, n, n, gain.Plain(product), gain.Plain(a_turned), Into::kSet, new_cov, row);
+  gain.Propagate(cov, a_turned, product, new_cov);
   Product<B>(m, n, m, gain.Short(gain.r), gain.Plain(gain.kt), Into::kSet, rk, row);
   Product<B, true>(n, n, m, gain.Turned(gain.kt), gain.Plain(rk), Into::kAdd, new_cov, row);
   Mirror(n, row, new_cov);

@@ -71,12 +71,7 @@ struct FilterTangent {
     for (int64_t k = 0; k < n * row; ++k) t1_[k] = half * t1_[k];
     Product<B>(n, n, n, next.Plain(df), next.Plain(cov_before), Into::kAdd, t1_, row);
     Product<B>(n, n, n, next.Plain(t1_), next.ft(), Into::kSet, t2_, row);
-    for (int i = 0; i < n; ++i) {
-      for (int j = 0; j <= i; ++j) {
-        cov[i * row + j] = cov[j * row + i] =
-            (t2_[i * row + j] + t2_[j * row + i]) + dq[i * row + j];
-      }
-    }
+    AddBothTriangles(n, row, t2_, dq, cov);
   }
 
   // Returns the tangent of the step's log likelihood.
@@ -107,20 +102,12 @@ struct FilterTangent {
     Apply(n, m, gain.Turned(dh), gain.e, u_);
     Product<B>(kOne, n, n, {u_, 0, 1}, gain.Plain(filtered_cov), Into::kAdd, new_mean, row);
 
-    SetIdentity(n, row, a_turned_);
-    Product<B>(n, n, m, gain.Turned(gain.h), gain.Plain(gain.kt), Into::kSubtract, a_turned_, row);
-    Product<B>(n, n, n, gain.Turned(a_turned_), gain.Plain(cov), Into::kSet, t1_, row);
-    Product<B, true>(n, n, n, gain.Plain(t1_), gain.Plain(a_turned_), Into::kSet, new_cov, row);
+    gain.Propagate(cov, a_turned_, t1_, new_cov);
     Product<B>(m, n, m, gain.Short(dr), gain.Plain(gain.kt), Into::kSet, x_, row);
     for (int64_t k = 0; k < m * row; ++k) x_[k] = half * x_[k];
     Product<B>(m, n, n, gain.Plain(dh), gain.Plain(filtered_cov), Into::kSubtract, x_, row);
     Product<B>(n, n, m, gain.Turned(gain.kt), gain.Plain(x_), Into::kSet, t2_, row);
-    for (int i = 0; i < n; ++i) {
-      for (int j = 0; j <= i; ++j) {
-        new_cov[i * row + j] = new_cov[j * row + i] =
-            new_cov[i * row + j] + (t2_[i * row + j] + t2_[j * row + i]);
-      }
-    }
+    AddBothTriangles(n, row, t2_, new_cov, new_cov);
     return change;
   }
 
@@ -237,11 +224,7 @@ struct FilterAdjoint {
       b[j] = MulAdd(c, g_[j], mean[j]);
     }
     Product<B>(n, n, m, gain.Turned(gain.h), gain.Plain(x_), Into::kSet, t1_, row);
-    for (int i = 0; i < n; ++i) {
-      for (int j = 0; j <= i; ++j) {
-        q[i * row + j] = q[j * row + i] = cov[i * row + j] + (t1_[i * row + j] + t1_[j * row + i]);
-      }
-    }
+    AddBothTriangles(n, row, t1_, cov, q);
   }
 
   // From b and q to f, and to the mean and cov of the step before, with its filtered moments.

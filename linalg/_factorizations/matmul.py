@@ -54,8 +54,11 @@ _COTANGENTS = {
 }
 
 
-def _make_products(precision: Any) -> _Products:
-  """The operations, with the precision of XLA's products where the handlers are not called."""
+def _make_products(precision: Any, suits: Any = suits_products) -> _Products:
+  """The operations, with the precision of XLA's products where the handlers are not called.
+
+  `suits` is that of `ffi.operation`.
+  """
 
   def operation(kind, target, signature, turn_a=lambda a: a, turn_b=lambda b: b):
     def jvp(primals, tangents, **conjugate):
@@ -84,7 +87,7 @@ def _make_products(precision: Any) -> _Products:
 
     multiply = ffi.operation(
         target, signature, [0], attributes={"conjugate_a": False, "conjugate_b": False},
-        shared=[0, 1], jvp=jvp, transpose=transpose, suits=suits_products, fallback=fallback)
+        shared=[0, 1], jvp=jvp, transpose=transpose, suits=suits, fallback=fallback)
     return multiply
 
   turn = lambda x: x.mT
@@ -97,6 +100,8 @@ def _make_products(precision: Any) -> _Products:
 
 matmul_p = _make_products(None)
 exact_matmul_p = _make_products(_FULL)
+# Handlers for products of all sizes. XLA's may have other bits in another batch.
+steady_matmul_p = _make_products(_FULL, suits=None)
 
 
 def product(

@@ -11,7 +11,7 @@ from linalg._core.algebra import symmetrized
 from linalg._core.checks import check
 from linalg._core.operands import as_arrays
 from linalg._core.public import public
-from linalg.structured._kalman_operations import filter_p, smoother_p
+from linalg.structured._kalman_operations import run_filter, smoother_p
 
 __all__ = ["KalmanFilterResult", "KalmanSmootherResult", "kalman_filter", "kalman_smoother"]
 
@@ -191,7 +191,7 @@ def _operands(name, observations, mask, given):
 
 def _filter(name, observations, mask, given):
   operands, dtype = _operands(name, observations, mask, given)
-  means, covs, likelihood, info = filter_p(*operands)
+  means, covs, likelihood, info = run_filter(*operands)
   check(info, "is a series whose innovation covariance is not positive definite at observation "
         "{info}, counted from 1.")
   return operands, (means, covs, likelihood, info), dtype
@@ -246,7 +246,8 @@ def kalman_filter(
   Its terms are congruences, so covariances stay symmetric, and positive semidefinite up to
   rounding, over any number of steps. R and Q may be singular as long as S is not. Square roots of
   covariances would have no derivative there. On CPUs one handler runs all steps of up to 32 states
-  and observations: small series one per lane of a register. Its derivatives are handlers too.
+  and observations: small series one per lane of a register. Its derivatives are handlers too. If
+  nothing is missing and one model serves the batch, its covariances and gains are computed once.
   Elsewhere the recursion is a scan.
 
   Example:

@@ -7,6 +7,7 @@ offsets b (u, n) of the transition and d (v, m) of the observation, and `seen` (
 for missing components. Covariances are symmetric. w is 0 where nothing is missing.
 """
 
+import functools
 import math
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from linalg._core.algebra import (
     adjoint,
     diagonal_of,
     expand,
+    identities_like,
     nan_where,
     on_diagonal,
     without_none,
@@ -28,8 +30,9 @@ from linalg._core.tuning import MOST_STATES
 from linalg._factorizations.cholesky import cholesky_p, cholesky_solve_p
 from linalg._factorizations.eigh import eigh_p
 from linalg._factorizations.matmul import product
+from linalg.structured._steps import factor_solve_p
 
-__all__ = ["filter_p", "smoother_p"]
+__all__ = ["run_filter", "smoother_p"]
 
 # The number of core dimensions of each operand.
 _FILTER_RANKS = (2, 3, 3, 3, 3, 1, 2, 2, 2, 2)
@@ -254,6 +257,14 @@ def _filter_jvp(primals, tangents):
   return (means, covs, likelihood, info), (*filter_jvp_p(*primals, means, covs, *linear), None)
 
 
+def _filter_batch(operands, dims):
+  """The batching rule of observations, means and offsets beside one model."""
+  if any(dims[i] is not None for i in _MODEL) or not _is_one_model(operands):
+    return None
+  found = jax.vmap(_filter_by_one_model, in_axes=tuple(dims))(*operands)
+  return list(found), [0] * len(found)
+
+
 filter_p = ffi.operation(
     "linalg_kalman_filter",
     f"{_OPERANDS} -> {_MOMENTS}, (), ()",
@@ -261,7 +272,128 @@ filter_p = ffi.operation(
     shared=range(10),
     jvp=_filter_jvp,
     suits=_fits(_H),
-    fallback=_filter_fallback)
+    fallback=_filter_fallback,
+    batch=_filter_batch)
+
+
+# One model for many series without missing observations. Covariances and gains are those of one
+# series, so only means run over the batch. `covs` are the filtered covariances (t, n, n).
+
+# The operands that the covariances depend on.
+_MODEL = (1, 2, 3, 4, 6, 9)
+
+
+def _is_one_model(operands):
+  """Whether covariances are the same for all series."""
+  y, *_, seen = operands
+  sizes = y.shape[-2], *operands[_H].shape[-2:]
+  return (
+      all(operands[i].ndim == _FILTER_RANKS[i] for i in _MODEL) and seen.shape[0] == 0
+      and all(isinstance(size, int) and size > 0 for size in sizes)
+      and _fits(_H)(None, *operands))
+
+
+def _all_times(a, x):
+  """A x for the vectors (..., t, n) of all series, with matrices (t, m, n) or one for all steps."""
+  full = jax.lax.Precision.HIGHEST
+  if a.shape[0] == 1:
+    return jnp.einsum("ij,...tj->...ti", a[0], x, precision=full)
+  return jnp.einsum("tij,...tj->...ti", a, x, precision=full)
+
+
+def _shifted(first, x):
+  """`first` (..., n), then the vectors x (..., t, n) but for the last one."""
+  return jnp.concatenate([first[..., None, :], x[..., :-1, :]], axis=-2)
+
+
+def _recursion(a, u):
+  """x[0] = u[0], x[t] = A[t - 1] x[t - 1] + u[t], a bidiagonal system."""
+  steps, n = u.shape[-2:]
+  one = jnp.broadcast_to(jnp.eye(n, dtype=u.dtype), (steps, n, n))
+  below = -jax.lax.stop_gradient(a)
+
+  def times(x):
+    moved = _all_times(a, x[..., :-1, :]) if steps > 1 else x[..., :0, :]
+    return x - jnp.concatenate([zeros_like(x[..., :1, :]), moved], axis=-2)
+
+  def solve(_, b, back=False):
+    return factor_solve_p(one, below, b[..., None], forward=not back, back=back)[..., 0]
+
+  return jax.lax.custom_linear_solve(
+      times, u, solve, functools.partial(solve, back=True))
+
+
+def _means_formula(y, f, q, h, r, mean, cov, b, d, covs):
+  """The means and the log likelihood, differentiable."""
+  y, mean, b, d = ffi.broadcast_batches("kalman_filter", [y, mean, b, d], (2, 1, 2, 2))
+  steps, m = y.shape[-2:]
+  b = _each(b, steps, 1)
+  each_f, each_q, each_h, each_r = (_each(x, steps, 2) for x in (f, q, h, r))
+  ahead = _congruence(each_f, covs) + each_q
+  hp = product(each_h, jnp.concatenate([cov[None], ahead[:-1]]))
+  factor, _ = cholesky_p(product(hp, each_h, adjoint_b=True) + each_r)
+  kt = cholesky_solve_p(factor, hp)
+  inverse = cholesky_solve_p(factor, identities_like(factor))
+  a = identities_like(covs) - product(kt, each_h, adjoint_a=True)
+  observed = y - d
+  u = _all_times(a, _shifted(mean, b)) + _all_times(kt.mT, observed)
+  means = _recursion(product(a[1:], each_f[:-1]), u)
+  v = observed - _all_times(h, _shifted(mean, _all_times(f, means) + b))
+  deviance = jnp.sum(v * _all_times(inverse, v), axis=(-2, -1))
+  logdet = 2 * jnp.sum(jnp.log(diagonal_of(factor)))
+  return means, -(deviance + logdet + steps * m * math.log(2 * math.pi)) / 2
+
+
+def _means_by_filter(y, f, q, h, r, mean, cov, b, d, covs):
+  del covs
+  seen = jnp.zeros((0, y.shape[-1]), y.dtype)
+  means, _, likelihood, info = filter_p(y, f, q, h, r, mean, cov, b, d, seen)
+  return [means, likelihood, info]
+
+
+def _means_jvp(primals, tangents):
+  _, changes = jax.jvp(_means_formula, tuple(primals), tuple(without_none(primals, tangents)))
+  return means_p(*primals), (*changes, None)
+
+
+def _means_batch(operands, dims):
+  """The batching rule of several models: each has its own filter."""
+  if all(dim is None or i in (0, 5, 7, 8) for i, dim in enumerate(dims)):
+    return None
+  found = jax.vmap(_means_by_filter, in_axes=tuple(dims))(*operands)
+  return list(found), [0] * len(found)
+
+
+means_p = ffi.operation(
+    "linalg_kalman_means",
+    f"{_TANGENTS}, t n n -> t n, (), ()",
+    [0, 0, jnp.int32],
+    shared=range(10),
+    jvp=_means_jvp,
+    suits=_fits(_H),
+    fallback=_means_by_filter,
+    batch=_means_batch)
+
+
+def _filter_by_one_model(y, f, q, h, r, mean, cov, b, d, seen):
+  zeros = lambda *shape: jnp.zeros(shape, y.dtype)
+  (steps, m), n = y.shape[-2:], mean.shape[-1]
+  _, covs, _, _ = filter_p(
+      zeros(steps, m), f, q, h, r, zeros(n), cov, zeros(1, n), zeros(1, m), seen)
+  means, likelihood, info = means_p(y, f, q, h, r, mean, cov, b, d, covs)
+  # A series that fails by its observations has NaN from that step on.
+  place = expand(jnp.arange(steps, dtype=jnp.int32), info[..., None])
+  failed = (info[..., None] > 0) & (place >= info[..., None] - 1)
+  covs = jnp.where(failed[..., None, None], jnp.nan, expand(covs, means[..., None]))
+  return means, covs, likelihood, info
+
+
+def run_filter(*operands: jax.Array) -> tuple[jax.Array, ...]:
+  """`filter_p`, which computes the covariances of a model once for all of its series."""
+  if any(x.ndim > rank for x, rank in zip(operands, _FILTER_RANKS, strict=True)) and (
+      _is_one_model(operands)):
+    return _filter_by_one_model(*operands)
+  return filter_p(*operands)
 
 
 def _solve_semidefinite(p, x):

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from linalg import ffi
 from linalg._core.algebra import adjoint, expand, nan_where, symmetrized, zeros_like
 from linalg._core.operands import real_dtype
-from linalg._factorizations.matmul import product
+from linalg._factorizations.matmul import product, steady_matmul_p
 from linalg.structured._steps import (
   cholesky_blocks_p,
   cholesky_scan,
@@ -57,24 +57,9 @@ class Recursions(NamedTuple):
   adjoint_times: Callable[[jax.Array, jax.Array], jax.Array]
 
 
-def _conjugated(a, b, conjugate_a, conjugate_b):
-  return a.conj() if conjugate_a else a, b.conj() if conjugate_b else b
-
-
-# XLA's products of small matrices may have other bits in another batch. These are the handlers for
-# all sizes, without derivatives.
-_FLAGS = {"conjugate_a": False, "conjugate_b": False}
-_times_p = ffi.operation(
-    "linalg_matmul", "m k, k n -> m n", [0], attributes=_FLAGS,
-    fallback=lambda a, b, **flags: [product(*_conjugated(a, b, **flags))])
-_adjoint_times_p = ffi.operation(
-    "linalg_matmul_transpose_a", "k m, k n -> m n", [0],
-    attributes=_FLAGS | {"conjugate_a": True},
-    fallback=lambda a, b, **flags: [product(*_conjugated(a.mT, b, **flags))])
-
 HANDLERS = Recursions(
-    cholesky_blocks_p, factor_solve_p, inverse_of_factor_p, _times_p,
-    lambda a, b: _adjoint_times_p(a, b, conjugate_a=jnp.iscomplexobj(a)))
+    cholesky_blocks_p, factor_solve_p, inverse_of_factor_p, steady_matmul_p.plain,
+    lambda a, b: steady_matmul_p.transpose_a(a, b, conjugate_a=jnp.iscomplexobj(a)))
 SCANS = Recursions(
     cholesky_scan, lambda *operands, **flags: solve_scan(*operands, **flags)[0], inverse_scan,
     product, lambda a, b: product(a, b, adjoint_a=True))

@@ -219,6 +219,53 @@ def test_bits_do_not_depend_on_the_batch(n, m, dtype, rng):
       np.testing.assert_array_equal(x, known[-size:])
 
 
+@pytest.mark.parametrize(("n", "m", "dtype", "per_step"), [
+    (3, 2, np.float64, False),
+    pytest.param(4, 2, np.float32, False, marks=pytest.mark.extended),
+    pytest.param(14, 5, np.float64, True, marks=pytest.mark.extended)])
+def test_one_model_for_all_series(n, m, dtype, per_step, rng):
+  """Covariances computed once: the bits of each series alone, and its derivatives."""
+  names = ["transition", "observation_covariance", "observation_offset"] if per_step else []
+  _, parameters = _model(rng, 9, n, m, dtype, per_step=names)
+  y = rng.standard_normal((19, 9, m)).astype(dtype)
+  lead = {name: (1,) * (name in names) for name in parameters}
+  one = {name: x.reshape(*lead[name], *x.shape) for name, x in parameters.items()}
+  own = {name: np.broadcast_to(x, (19, *x.shape)) for name, x in parameters.items()}
+  spoilt = y.copy()
+  spoilt[3, 4] = np.nan
+  run = jax.jit(lambda y, x: linalg.structured.kalman_filter(y, **x))
+  expected = run(spoilt, own)
+  assert np.flatnonzero(expected.info).tolist() == [3]
+  mapped = jax.jit(jax.vmap(run, in_axes=(0, None)))(spoilt, parameters)
+  few = run(spoilt[2:5], one)
+  for x, by_vmap, of_few, known in zip(run(spoilt, one), mapped, few, expected, strict=True):
+    np.testing.assert_array_equal(x, known)
+    np.testing.assert_array_equal(by_vmap, known)
+    np.testing.assert_array_equal(of_few, known[2:5])
+
+  weights = [rng.standard_normal(x.shape).astype(dtype) for x in expected[:3]]
+  direction = [rng.standard_normal(x.shape).astype(dtype) for x in (y, *one.values())]
+
+  @functools.partial(jax.jit, static_argnums=0)
+  def derivatives(repeated, y, x, direction):
+    """The gradient, its change along a direction, and the gradient along it."""
+
+    def loss(y, *x):
+      x = [jnp.broadcast_to(a, b.shape) for a, b in zip(x, own.values(), strict=True)] if (
+          repeated) else x
+      found = run(y, dict(zip(one, x, strict=True)))
+      return sum(jnp.sum(w * x**2) for w, x in zip(weights, found, strict=False))
+
+    gradient = jax.grad(loss, tuple(range(1 + len(one))))
+    return *jax.jvp(gradient, (y, *x), tuple(direction)), jax.jvp(loss, (y, *x), tuple(direction))
+
+  given = y, tuple(one.values()), direction
+  tolerance = 2e-3 if dtype == np.float32 else 1e-9
+  for x, known in zip(*(jax.tree.leaves(derivatives(repeated, *given))
+                        for repeated in (False, True)), strict=True):
+    np.testing.assert_allclose(x, known, rtol=tolerance, atol=tolerance * np.max(np.abs(known)))
+
+
 def _loss(function, weights):
   """A sum of all results with fixed weights."""
 
@@ -603,6 +650,26 @@ def test_sharded_batch(kind, rng):
   expected = gradient(y, rest, parameters["transition"], mask)
   for x, known in zip(jax.tree.leaves(gradients), jax.tree.leaves(expected), strict=True):
     np.testing.assert_allclose(x, known, rtol=1e-5, atol=1e-5)
+
+
+@sharded.KINDS
+def test_sharded_batch_of_one_model(kind, rng):
+  """Means are computed where the series are, covariances on every device."""
+  y, parameters = _model(rng, 4, 3, 2, np.float32)
+  y = rng.standard_normal((sharded.BATCH, *y.shape)).astype(np.float32)
+  run = lambda y: linalg.structured.kalman_filter(y, **parameters)
+  loss = lambda y: sum(jnp.sum(x) for x in run(y)[:3])
+  expected = run(y), jax.grad(loss)(y)
+  mesh = sharded.make_mesh(kind=kind)
+  placed = jax.device_put(y, jax.sharding.NamedSharding(mesh, P("x")))
+  with jax.set_mesh(mesh):
+    compiled = jax.jit(lambda y: (run(y), jax.grad(loss)(y))).lower(placed).compile()
+    assert not sharded.collectives(compiled.as_text())
+    found = compiled(placed)
+  for x, known in zip(found[0], expected[0], strict=True):
+    assert x.sharding.spec[0] == "x"
+    np.testing.assert_array_equal(x, known)
+  np.testing.assert_allclose(found[1], expected[1], rtol=1e-5, atol=1e-5)
 
 
 def test_shard_map_and_export(rng):
