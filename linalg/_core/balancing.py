@@ -5,6 +5,7 @@ import jax.numpy as jnp
 
 from linalg._core.algebra import (
   LARGE_EXPONENT,
+  expand,
   exponent_above,
   on_diagonal,
   power_of_two,
@@ -21,9 +22,11 @@ _LOSS = 4
 
 
 def similar(a: jax.Array, rows: jax.Array, cols: jax.Array | None = None) -> jax.Array:
-  """D⁻¹ A E with D = diag(2^rows) and E = diag(2^cols), by default D."""
+  """D⁻¹ A E with D = diag(2^rows) and E = diag(2^cols), by default D. The batches broadcast."""
   cols = rows if cols is None else cols
-  return a * power_of_two(cols[..., None, :] - rows[..., :, None], a.dtype).astype(a.dtype)
+  rows, cols = expand(rows, cols), expand(cols, rows)
+  factors = power_of_two(cols[..., None, :] - rows[..., :, None], a.dtype).astype(a.dtype)
+  return expand(a, factors) * expand(factors, a)
 
 
 def in_units(x: jax.Array, e: jax.Array) -> jax.Array:
