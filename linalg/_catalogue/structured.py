@@ -1,7 +1,7 @@
 """`linalg.structured`: structured systems, and recursions over blocks.
 
-In the operands of cases m is the number T of steps. n is the order d of the blocks, or the number of
-states.
+In the operands of cases m is the number T of steps. n is the order d of the blocks, or the number
+of states.
 """
 
 import functools
