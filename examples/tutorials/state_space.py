@@ -171,7 +171,7 @@ if importlib.util.find_spec("tinygp"):
 # %% [markdown]
 # Filter, dense matrix and tinygp agree to rounding. The precision has fewer digits. Short gaps make
 # it ill-conditioned: Q⁻¹ grows like x⁻³ with two states, and like x⁻⁵ with three. The filter needs
-# no inverse of Q.
+# no inverse of Q. The times are those of the machine that built this page.
 
 
 # %%
@@ -200,7 +200,7 @@ for states, name in NAMES.items():
     error = np.max(np.abs(found / known - 1))
     print(f"  {key:17} {found[0]:.4f} {found[1:].round(4)} {error:7.0e} "
           f"{milliseconds(program, start):6.2f} ms")
-    assert error <= limits.get((key, states), 0)
+    assert error <= limits.get((key, states), 1e-12)
 
 # %% [markdown]
 # ## Learning
@@ -270,14 +270,14 @@ axis.legend(ncols=2)
 plt.show()
 
 # %% [markdown]
-# At the times of the data, the block-tridiagonal factor gives the same moments.
+# At the times of the data, the block-tridiagonal factor gives the same moments with fewer digits.
 
 # %%
 every_mean, every_variance = smooth(
     theta, 3, y, gaps_of(times), np.zeros(len(times), bool))
 _, factor_mean, factor_variance = states_by_precision(theta, 3)
 for x, known in ((factor_mean, every_mean), (factor_variance, every_variance)):
-  np.testing.assert_allclose(x, known, rtol=1e-5, atol=1e-7)
+  np.testing.assert_allclose(x, known, rtol=1e-4, atol=1e-5)
 print(f"largest difference of the means: {np.max(np.abs(factor_mean - every_mean)):.0e}")
 
 # %% [markdown]
