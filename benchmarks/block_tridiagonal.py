@@ -30,7 +30,7 @@ from linalg.structured import (
 from run import describe_run, installed, measure, summarise, write
 
 LIBRARIES = ("lineax", "solvax")
-MOST_UNROLLED = 128  # steps; solvax 0.34 unrolls those of block_thomas, so compiling takes long
+MOST_UNROLLED = 128  # steps; solvax 0.34 unrolls those of block_thomas, and compiles for minutes
 
 
 def general(diagonal, lower, b):
@@ -131,11 +131,12 @@ def make_operands(batch: int, steps: int, d: int) -> list[jax.Array]:
   return [jnp.asarray(x) for x in (diagonal, lower, rng.standard_normal((batch, steps, d)))]
 
 
-def compare(batch: int, steps: int, d: int, gradient: bool, rounds: int, seconds: float):
+def compare(batch: int, steps: int, d: int, gradient: bool, args: argparse.Namespace):
   """The summary of the times, after a check that the solutions agree."""
   operands = make_operands(batch, steps, d)
   calls, solutions = {}, {}
-  for name, function in contenders(d, steps).items():
+  some = {k: v for k, v in contenders(d, steps).items() if k not in args.without}
+  for name, function in some.items():
     program = jax.jit(value_and_gradient(function) if gradient else jax.vmap(function))
     solutions[name] = jax.tree.leaves(program(*operands))[0]
     calls[name] = functools.partial(
@@ -143,7 +144,7 @@ def compare(batch: int, steps: int, d: int, gradient: bool, rounds: int, seconds
   if not gradient:
     for name, x in solutions.items():
       np.testing.assert_allclose(x, solutions["ours"], rtol=1e-6, atol=1e-9, err_msg=name)
-  return summarise(measure(calls, rounds, seconds))
+  return summarise(measure(calls, args.rounds, args.seconds))
 
 
 def main() -> None:
@@ -151,6 +152,7 @@ def main() -> None:
       description="Times solves and log determinants of block-tridiagonal systems.")
   parser.add_argument("--rows", default="2,4,8", help="of a block")
   parser.add_argument("--shapes", default="256x100,1x1000", help="batch x steps")
+  parser.add_argument("--without", nargs="+", default=[], help="contenders to leave out")
   parser.add_argument("--rounds", type=int, default=9)
   parser.add_argument("--seconds", type=float, default=20, help="at most, for one row")
   parser.add_argument("--output", type=pathlib.Path, help="a JSON file for the times")
@@ -164,7 +166,7 @@ def main() -> None:
     batch, steps = map(int, shape.split("x"))
     for d in map(int, args.rows.split(",")):
       for gradient in (False, True):
-        found = compare(batch, steps, d, gradient, args.rounds, args.seconds)
+        found = compare(batch, steps, d, gradient, args)
         cells.append({
             "program": "block-tridiagonal solve and log det", "rows": d, "batch": batch,
             "steps": steps, "gradient": gradient} | found)
