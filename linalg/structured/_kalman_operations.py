@@ -384,7 +384,7 @@ def _filter_by_one_model(y, f, q, h, r, mean, cov, b, d, seen):
   # A series that fails by its observations has NaN from that step on.
   place = expand(jnp.arange(steps, dtype=jnp.int32), info[..., None])
   failed = (info[..., None] > 0) & (place >= info[..., None] - 1)
-  covs = jnp.where(failed[..., None, None], jnp.nan, expand(covs, means[..., None]))
+  covs = nan_where(failed, expand(covs, means[..., None]), core=2)
   return means, covs, likelihood, info
 
 
