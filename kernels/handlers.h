@@ -30,20 +30,16 @@ consteval Backends CpuOnly([[maybe_unused]] std::string_view on_gpu) { return kC
 // clang-format off
 #define LINALG_FOR_EACH_TARGET(visit)                                                           \
   visit(linalg_banded_solve, kBoth, "TWn Tmn Tnm > Tnm I")                                      \
-  visit(linalg_block_tridiagonal_cholesky, CpuOnly("a scan over the blocks"),                   \
-        "Tmnn THnn > Tmnn THnn R I")                                                            \
+  visit(linalg_block_tridiagonal_cholesky, kBoth, "Tmnn THnn > Tmnn THnn R I")                  \
   visit(linalg_block_tridiagonal_chunks, CpuOnly("scans over the blocks of a chunk"),           \
         "Tmnn THnn > Tmnn THnn Tmnn R I")                                                       \
   visit(linalg_block_tridiagonal_chunks_solve, CpuOnly("scans over the blocks of a chunk"),     \
         "Tmnn THnn Tmnn Tmnk > Tmnk", "forward", "back")                                        \
-  visit(linalg_block_tridiagonal_factor_solve, CpuOnly("a scan over the blocks"),               \
-        "Tmnn THnn Tmnk > Tmnk", "forward", "back")                                             \
-  visit(linalg_block_tridiagonal_inverse_blocks, CpuOnly("a scan over the blocks"),             \
-        "Tmnn THnn > Tmnn THnn")                                                                \
-  visit(linalg_block_tridiagonal_solve, CpuOnly("a scan over the blocks"),                      \
-        "THnn Tmnn THnn Tmnk > Tmnk I")                                                         \
-  visit(linalg_block_tridiagonal_solve_logdet, CpuOnly("a scan over the blocks"),               \
-        "Tmnn THnn Tmnk > Tmnk R I")                                                            \
+  visit(linalg_block_tridiagonal_factor_solve, kBoth, "Tmnn THnn Tmnk > Tmnk",                  \
+        "forward", "back")                                                                      \
+  visit(linalg_block_tridiagonal_inverse_blocks, kBoth, "Tmnn THnn > Tmnn THnn")                \
+  visit(linalg_block_tridiagonal_solve, kBoth, "THnn Tmnn THnn Tmnk > Tmnk I")                  \
+  visit(linalg_block_tridiagonal_solve_logdet, kBoth, "Tmnn THnn Tmnk > Tmnk R I")              \
   visit(linalg_cholesky, kBoth, "Tnn > Tnn I", "lower", "symmetrize")                           \
   visit(linalg_cholesky_banded, kBoth, "TWn > TWn I", "lower")                                  \
   visit(linalg_cholesky_banded_solve, kBoth, "TWn Tnm > Tnm", "lower")                          \

@@ -26,6 +26,7 @@ from jax.sharding import PartitionSpec as P
 
 import cases
 import linalg
+import linalg.structured
 import target_table
 from linalg._core import targets as _targets
 from linalg._factorizations import solve
@@ -216,6 +217,27 @@ def test_calls(case, dtype, rng):
 def test_sizes(case, n, rng):
   """Catches a crossover in Python, because only handlers may have one."""
   _same_calls(case.results, *case.operands(rng, (2,), n, n, np.float32))
+
+
+def test_recursions(rng):
+  """Block-tridiagonal systems: the same calls."""
+  structured = linalg.structured
+  blocks, beside = np.stack([np.eye(3)] * 10).reshape(2, 5, 3, 3), np.zeros((2, 4, 3, 3))
+  b = rng.standard_normal((2, 5, 3, 1))
+
+  def results_of_a_factor(diagonal, lower, b):
+    factor = structured.block_tridiagonal_cholesky(diagonal, lower)
+    return factor.solve(b), factor.logdet(), factor.inverse_blocks(), factor.solve_half(b)
+
+  targets = set()
+  for function, operands in (
+      (results_of_a_factor, (blocks, beside, b)),
+      (structured.block_tridiagonal_solve_logdet, (blocks, beside, b)),
+      (structured.block_tridiagonal_solve, (beside, blocks, beside, b))):
+    targets |= {_target(call) for call in _same_calls(function, *operands)}
+  assert targets == {
+      *(f"linalg_block_tridiagonal_{name}" for name in (
+          "cholesky", "factor_solve", "inverse_blocks", "solve", "solve_logdet"))}
 
 
 def _targets_of(function, *operands):
