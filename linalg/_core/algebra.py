@@ -166,9 +166,13 @@ def hermitian_part(a: jax.Array, *, lower: bool, symmetrize: bool) -> jax.Array:
 
 
 def nan_where(failed: jax.Array, x: jax.Array, core: int) -> jax.Array:
-  """`x` with NaN for the matrices (for vectors, core=1) that `failed` marks."""
+  """`x` with NaN for the matrices (for vectors, core=1) that `failed` marks.
+
+  Their derivatives are NaN too.
+  """
   failed = failed.reshape(failed.shape + (1,) * core)
-  return jnp.where(failed, jnp.nan, x)
+  # A constant NaN would have derivatives of 0. The outer choice keeps the bits of other matrices.
+  return jnp.where(failed, x * jnp.where(failed, jnp.nan, 1).astype(x.dtype), x)
 
 
 def info_of_nan(x: jax.Array, core: int) -> jax.Array:
