@@ -68,15 +68,15 @@ consteval Backends CpuOnly([[maybe_unused]] std::string_view on_gpu) { return kC
   visit(linalg_householder_qr, kBoth, "Tmn > Tmn TX")                                           \
   visit(linalg_inv, kBoth, "Tnn > Tnn I")                                                       \
   visit(linalg_inverse_permutation, CpuOnly("XLA's sort"), "In In > In In")                     \
-  visit(linalg_kalman_filter, CpuOnly("scans over the steps"),                                  \
+  visit(linalg_kalman_filter, kBoth,                                                            \
         "Rkm Rknn Rknn Rkmn Rkmm Rn Rnn Rkn Rkm Rkm > Rkn Rknn R I")                            \
-  visit(linalg_kalman_filter_jvp, CpuOnly("scans over the steps"),                              \
+  visit(linalg_kalman_filter_jvp, kBoth,                                                        \
         "Rkm Rknn Rknn Rkmn Rkmm Rn Rnn Rkn Rkm Rkm Rkn Rknn "                                  \
         "Rkm Rknn Rknn Rkmn Rkmm Rn Rnn Rkn Rkm > Rkn Rknn R")                                  \
-  visit(linalg_kalman_filter_vjp, CpuOnly("scans over the steps"),                              \
+  visit(linalg_kalman_filter_vjp, kBoth,                                                        \
         "Rkm Rknn Rknn Rkmn Rkmm Rn Rnn Rkn Rkm Rkm Rkn Rknn "                                  \
         "Rkn Rknn R > Rkm Rknn Rknn Rkmn Rkmm Rn Rnn Rkn Rkm")                                  \
-  visit(linalg_kalman_smoother, CpuOnly("scans over the steps"),                                \
+  visit(linalg_kalman_smoother, kBoth,                                                          \
         "Rkm Rknn Rknn Rkmn Rkmm Rn Rnn Rkn Rkm Rkm Rkn Rknn > Rkn Rknn")                       \
   visit(linalg_kalman_smoother_jvp, CpuOnly("scans over the steps"),                            \
         "Rknn Rknn Rkn Rkn Rknn Rkn Rknn Rknn Rknn Rkn Rkn Rknn > Rkn Rknn")                    \

@@ -15,6 +15,7 @@ from linalg._catalogue import structured as recursions
 from linalg._factorizations import cholesky, lu, solve
 from linalg._factorizations.cholesky_jittered import cholesky_jittered_p
 from linalg.structured import _block_tridiagonal as structured
+from linalg.structured import _kalman_operations as kalman
 from linalg.structured import _steps
 
 ALL_DTYPES = True
@@ -240,3 +241,76 @@ def test_many_block_tridiagonal(dtype, rng):
   alone = jax.device_get(handler(diagonal[-2:], lower[-2:], b[-2:]))
   for x, y in zip(several, alone, strict=True):
     np.testing.assert_array_equal(x[-2:], y)
+
+
+def _state_space(rng, steps, n, m, batch, dtype):
+  """Operands of the filter: F, Q and d for each step, H for all series, and a mask."""
+  def normal(*shape):
+    return rng.standard_normal(shape).astype(dtype)
+
+  def covariance(*shape):
+    x = normal(*shape, shape[-1])
+    return x @ x.mT + np.eye(shape[-1], dtype=dtype)
+
+  f = normal(batch, steps, n, n)
+  f *= dtype.type(0.9) / np.linalg.norm(f, 2, (-2, -1), keepdims=True)
+  seen = (rng.random((batch, steps, m)) < 0.7).astype(dtype)
+  return [normal(batch, steps, m), f, covariance(batch, steps, n), normal(1, m, n),
+          covariance(batch, 1, m), normal(batch, n), covariance(batch, n), normal(batch, 1, n),
+          normal(batch, steps, m), seen]
+
+
+# Teams of 4 and of 32 threads. The first has several teams in a warp.
+@pytest.mark.parametrize("n, m, batch", [(3, 2, 9), (18, 3, 2)])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_kalman_filter(n, m, batch, dtype, rng):
+  """Values, tangents and adjoints against scans. A series that fails is NaN from there on."""
+  dtype, steps = np.dtype(dtype), 4
+  tolerance = {"rtol": 0, "atol": 3e3 * np.finfo(dtype).eps}
+  operands = _state_space(rng, steps, n, m, batch, dtype)
+  found = jax.device_get(kalman.filter_p(*operands))
+  constants = *operands, *found[:2]
+  directions = [rng.standard_normal(x.shape).astype(dtype) for x in operands[:9]]
+  for i in (2, 4, 6):
+    directions[i] = directions[i] + directions[i].mT
+  cotangents = [rng.standard_normal(x.shape).astype(dtype) for x in found[:3]]
+  cotangents[1] = cotangents[1] + cotangents[1].mT
+  for operation, given in (
+      (kalman.filter_p, operands), (kalman.filter_jvp_p, (*constants, *directions)),
+      (kalman.filter_vjp_p, (*constants, *cotangents))):
+    results = jax.device_get(operation(*given))
+    expected = jax.device_get(jax.jit(operation._rules.fallback)(*given))
+    for i, (x, y) in enumerate(zip(results, expected, strict=True)):
+      if operation is kalman.filter_vjp_p and i in (2, 4, 6):
+        y = (y + y.mT) / 2
+      scale = np.abs(y).max(initial=1)
+      np.testing.assert_allclose(x / scale, y / scale, **tolerance)
+  operands[4][1] = -100 * np.eye(m)
+  again = jax.device_get(kalman.filter_p(*operands))
+  others = np.arange(batch) != 1
+  assert again[3][1] > 0 and not again[3][others].any()
+  for x, y in zip(again, found, strict=True):
+    np.testing.assert_array_equal(x[others], y[others])
+  assert np.isnan(again[0][1, -1]).all() and np.isnan(again[2][1])
+
+
+@pytest.mark.parametrize("n, m, batch", [(3, 2, 9), (18, 3, 2)])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_kalman_smoother(n, m, batch, dtype, rng):
+  """Against a scan. An almost unknown first state takes the steps of Rauch, Tung and Striebel."""
+  dtype, steps = np.dtype(dtype), 4
+  operands = _state_space(rng, steps, n, m, batch, dtype)
+  operands[6][0] *= 1e4
+  moments = kalman.filter_p(*operands)[:2]
+  found = jax.device_get(kalman.smoother_p(*operands, *moments))
+  expected = jax.jit(kalman.smoother_p._rules.fallback)(*operands, *moments)
+  for x, y in zip(found, jax.device_get(expected), strict=True):
+    x, y = (z.reshape(batch, steps, -1) for z in (x, y))
+    scale = np.abs(y).max(-1, keepdims=True, initial=1)
+    most = np.full((batch, 1, 1), 3e3 * np.finfo(dtype).eps)
+    most[0] *= 30
+    assert np.all(np.abs(x - y) <= most * scale)
+  alone = jax.device_get(kalman.smoother_p(
+      *(x if x.shape[0] == 1 else x[1:2] for x in operands), *(x[1:2] for x in moments)))
+  for x, y in zip(alone, found, strict=True):
+    np.testing.assert_array_equal(x[0], y[1])
