@@ -170,7 +170,7 @@ struct TeamFactor {
     const Shape& shape = problem.shape;
     const int n = static_cast<int>(shape.d), ld = this->ld;
     E *const d = operand.In(slice), *const l = factor.In(slice), *const b = adjoint.In(slice);
-    // Registers are short: each thread keeps the product of its rows' pivots in shared memory.
+    // Registers are few: each thread keeps the product of its rows' pivots in shared memory.
     ScaledProduct<V>* const products = pivots.In(slice);
     team.Each([&](int thread) { products[thread] = ScaledProduct<V>(); });
     int failed = 0;
