@@ -260,12 +260,22 @@ def _state_space(rng, steps, n, m, batch, dtype):
           normal(batch, steps, m), seen]
 
 
-# Teams of 4 and of 32 threads. The first has several teams in a warp.
-@pytest.mark.parametrize("n, m, batch", [(3, 2, 9), (18, 3, 2)])
+# Teams of 4 and of 32 threads, the first with several in a warp; and in global memory, where what
+# the derivatives and the smoother need does not fit.
+SERIES = [(3, 2, 9, None), (18, 3, 2, None), (8, 2, 3, 3)]
+
+
+def _limit_shared(monkeypatch, words, dtype):
+  if words is not None:
+    monkeypatch.setenv("LINALG_PTX_SHARED", str(words * dtype.itemsize // 4))
+
+
+@pytest.mark.parametrize("n, m, batch, shared", SERIES)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_kalman_filter(n, m, batch, dtype, rng):
+def test_kalman_filter(n, m, batch, shared, dtype, rng, monkeypatch):
   """Values, tangents and adjoints against scans. A series that fails is NaN from there on."""
   dtype, steps = np.dtype(dtype), 4
+  _limit_shared(monkeypatch, shared, dtype)
   tolerance = {"rtol": 0, "atol": 3e3 * np.finfo(dtype).eps}
   operands = _state_space(rng, steps, n, m, batch, dtype)
   found = jax.device_get(kalman.filter_p(*operands))
@@ -294,11 +304,12 @@ def test_kalman_filter(n, m, batch, dtype, rng):
   assert np.isnan(again[0][1, -1]).all() and np.isnan(again[2][1])
 
 
-@pytest.mark.parametrize("n, m, batch", [(3, 2, 9), (18, 3, 2)])
+@pytest.mark.parametrize("n, m, batch, shared", SERIES)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_kalman_smoother(n, m, batch, dtype, rng):
+def test_kalman_smoother(n, m, batch, shared, dtype, rng, monkeypatch):
   """Against a scan. An almost unknown first state takes the steps of Rauch, Tung and Striebel."""
   dtype, steps = np.dtype(dtype), 4
+  _limit_shared(monkeypatch, shared, dtype)
   operands = _state_space(rng, steps, n, m, batch, dtype)
   operands[6][0] *= 1e4
   moments = kalman.filter_p(*operands)[:2]
