@@ -236,7 +236,7 @@ def test_recursions(rng):
   model = {
       "transition": eye, "transition_covariance": eye, "observation": eye,
       "observation_covariance": eye, "initial_mean": np.zeros(3), "initial_covariance": eye}
-  y = rng.standard_normal((2, 5, 3))
+  y = rng.standard_normal((5, 3))
   targets = set()
   for function, operands in (
       (results_of_a_factor, (blocks, beside, b)),
