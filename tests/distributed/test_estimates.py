@@ -1,4 +1,4 @@
-"""What functions of linalg.distributed say about their errors: see support/estimates.py."""
+"""The errors of functions of linalg.distributed, and what they say: see support/estimates.py."""
 
 
 import jax

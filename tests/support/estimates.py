@@ -1,4 +1,4 @@
-"""What functions promise about their errors, and the true errors, for tests of either."""
+"""The errors of functions, and what their results promise about them, for tests of both."""
 
 import contextlib
 import dataclasses

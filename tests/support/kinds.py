@@ -328,7 +328,7 @@ def distance(found, expected):
 
 
 class Told(NamedTuple):
-  """What a docstring says about a kind on which the function loses more digits than SciPy.
+  """The words of a docstring about a kind on which the function loses more digits than SciPy.
 
   Attributes:
     words: of the docstring. The error is at most ten times the change of the result when the
@@ -524,10 +524,13 @@ _NO_DIGIT_IF_LARGE = {"large": "rounding A leaves no digit of the result"}
 _SCALES = Told("of very different scale")
 _SCALES_OR_NAN = Told("of very different scale", is_nan=True)
 _TO_ROUNDING = Told("only says that the matrix is singular to rounding")
+_BY_CONDITION = Told("are multiplied by the condition of A")
 _IS_ROUNDING = Told("a rounding error")
 
 TESTED: dict[str, Tested] = {
-    "expm": Tested(_one(STABLE), exact.expm, scipy.linalg.expm, not_of=_NO_DIGIT_IF_LARGE),
+    "expm": Tested(
+        _one(STABLE), exact.expm, scipy.linalg.expm, not_of=_NO_DIGIT_IF_LARGE,
+        told={"graded": Told("far larger than others cost digits")}),
     "sqrtm": Tested(_one(RIGHT), exact.sqrtm, scipy.linalg.sqrtm),
     "matrix_power": Tested(
         _one(ANY), lambda a: exact.power(a, 3), lambda a: np.linalg.matrix_power(a, 3),
@@ -551,7 +554,7 @@ TESTED: dict[str, Tested] = {
     "pinv": Tested(_one(ANY), exact.inverse, np.linalg.pinv, cut_off=True, lacks=_SINGULAR),
     "pinv_hermitian": Tested(
         _one(POSITIVE), exact.inverse, lambda a: np.linalg.pinv(a, hermitian=True),
-        cut_off=True, lacks=_SINGULAR),
+        cut_off=True, lacks=_SINGULAR, told={"nearly singular": _BY_CONDITION}),
     "lu_slogdet": Tested(_lu_factors, lambda lu, pivots: _of_lu(wide(lu), pivots), _of_lu),
     "cho_logdet": Tested(
         _cholesky_factor, lambda l: 2 * np.sum(np.log(wide(np.diagonal(l).real))),
@@ -621,7 +624,8 @@ TESTED: dict[str, Tested] = {
         lambda a, e: scipy.linalg.expm_frechet(a / 4, e, compute_expm=False),
         not_of=_NO_DIGIT_IF_LARGE),
     "pinvh": Tested(
-        _one(POSITIVE), exact.inverse, scipy.linalg.pinvh, cut_off=True, lacks=_SINGULAR),
+        _one(POSITIVE), exact.inverse, scipy.linalg.pinvh, cut_off=True, lacks=_SINGULAR,
+        told={"nearly singular": _BY_CONDITION}),
     "null_space": Tested(
         _wide, None, lambda a: _projected(scipy.linalg.null_space(a)), _projector_error(True)),
     "orth": Tested(
