@@ -328,7 +328,7 @@ def distance(found, expected):
 
 
 class Told(NamedTuple):
-  """The words of a docstring about a kind on which the function loses more digits than SciPy.
+  """A docstring's words about a kind on which the function loses more digits than SciPy.
 
   Attributes:
     words: of the docstring. The error is at most ten times the change of the result when the

@@ -1,4 +1,4 @@
-"""The errors of functions, and what they say about them: info, ranks, residuals and estimates.
+"""The errors that functions tell: info, ranks, residuals and estimates.
 
 ROWS has each function whose docstring promises one. Each is called on all kinds of matrices, and on
 matrices that cannot be factored. A test counts how often the true error exceeds ten times what the
@@ -73,7 +73,7 @@ def _jittered_excess(operands, results):
 
 
 def _solution_excess(operands, results):
-  """The residual of a dense matrix that the operands before the right-hand side make."""
+  """The excess for a dense matrix that the operands before the right-hand side make."""
   *blocks, b = operands
   x, info = results[0], results[-1]
   a = _dense_of(*blocks)
