@@ -93,8 +93,7 @@ def pinv(
     rcond: another name for `rtol`.
 
   Returns:
-    The pseudo-inverses (..., n, m); NaN where A holds NaN or Inf. Rounding errors of eps ‖A‖ are
-    multiplied by the condition of A.
+    The pseudo-inverses (..., n, m); NaN where A holds NaN or Inf.
 
   float16 and bfloat16 are computed in float32, and the result rounded. Their numbers count as
   exact: for a matrix that was rounded to them give `rtol`.

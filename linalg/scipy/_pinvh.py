@@ -71,8 +71,7 @@ def pinvh(
 
   Returns:
     The pseudo-inverses (..., n, n), or (pseudo-inverses, ranks), with integers (...). Where A holds
-    NaN or Inf, the pseudo-inverse is NaN and the rank is 0. Rounding errors of eps ‖A‖ are
-    multiplied by the condition of A.
+    NaN or Inf, the pseudo-inverse is NaN and the rank is 0.
 
   float16 and bfloat16 are computed in float32, and the results rounded.
 
