@@ -245,6 +245,25 @@ def test_second_derivatives_of_factors():
   np.testing.assert_allclose(found["largest"][1], [2 * 10 / 3, 2 * (9 / 2 + 1)], rtol=1e-13)
 
 
+def test_second_derivatives_of_each_value():
+  """A value that differs from all others has one beside equal values, in forward mode."""
+  e = np.array([[1.0, 2, 0], [2, -1, 3], [0, 3, 2]])
+  eye = np.eye(3)
+  functions = (
+      linalg.eigvalsh, lambda a: linalg.eigh(a)[0], linalg.eigvals, linalg.svdvals,
+      lambda a: linalg.svd(a)[1], lambda a: linalg.svd(a, compute_uv=False, hermitian=True),
+      lambda a: linalg.eigh_generalized(a, eye)[0],
+      lambda a: linalg.eigh_generalized(a, eye, eigvals_only=True),
+      lambda a: linalg.eigh_tridiagonal(jnp.diag(a), jnp.diag(a, 1))[0],
+      lambda a: linalg.eigh_tridiagonal(jnp.diag(a), jnp.diag(a, 1), eigvals_only=True))
+  slope = lambda f: lambda a: jax.jvp(f, (a,), (e,))[1]
+  curvatures = quick_jit(lambda a: [
+      jnp.sort(jax.jvp(slope(f), (a,), (e,))[1].real) for f in functions])(np.diag([2.0, 2, 5]))
+  for found in curvatures:
+    # λ″ = 2 Σ cᵢ² / (λ - λᵢ), and sort puts NaN last.
+    np.testing.assert_allclose(found, [6, np.nan, np.nan], rtol=1e-12)
+
+
 def test_second_derivatives_at_opposite_eigenvalues():
   """The singular values of a Hermitian matrix have them where only its eigenvalues' sizes agree."""
   a = np.stack([np.diag([1.0, -1, 3]), np.diag([1.0, 1, 3])])
