@@ -554,6 +554,18 @@ def test_qr_of_an_upper_triangle(mode, shape, dtype, rng):
   close(back.real, 2 * along.real)
 
 
+def test_second_derivatives_of_complete_qr_of_an_upper_triangle(rng):
+  """They agree in all modes, though the factors of the reflectors' formula are singular."""
+  direction = matrices.general(rng, (), 4, 3, np.float64)
+  f = lambda t: jnp.sum(jnp.cos(linalg.qr(2 * jnp.eye(4, 3) + t * direction, "complete")[0]))
+  slope = jax.grad(f)
+  along = lambda g: lambda t: jax.jvp(g, (t,), (1.0,))[1]
+  forward, *others = quick_jit(
+      lambda t: (along(along(f))(t), along(slope)(t), jax.grad(slope)(t)))(0.0)
+  assert np.isfinite(forward)
+  np.testing.assert_allclose(others, forward, rtol=1e-12)
+
+
 @cases.each_double
 def test_raw_qr_of_an_upper_triangle(dtype, rng):
   """A reflector that is the identity has no direction, but a finite derivative."""

@@ -19,7 +19,6 @@ import hard_operands
 import linalg
 import linalg.distributed as dist
 import linalg.structured
-import many_digits
 import matrices
 from quick import quick_jit
 from sharded import make_mesh
@@ -195,26 +194,45 @@ def _exact_array(x):
 # The results at these kinds have no derivative, or no value by what the docstring says.
 WITHOUT = {
     **{(name, "nearly_defective"): "eigenvalues or singular values are equal" for name in (
-        "eigh", "eigvalsh", "eigh_tridiagonal", "eigvalsh_tridiagonal", "svd_thin", "svdvals",
-        "lstsq")},
+        "eigh", "eigvalsh", "eigh_tridiagonal", "eigvalsh_tridiagonal", "svd", "svd_thin",
+        "svdvals", "lstsq", "matrix_norm_2")},
+    **{(name, kind): "a reflector is the identity"
+       for name in ("qr_complete", "qr_raw", "hessenberg", "hessenberg_h")
+       for kind in ("triangular", "nearly_defective") if kind == "triangular" or "qr" in name},
     ("solve_sylvester", "small"): "sums of eigenvalues are below `tol`",
 }
 # An error of some roundings for the function itself, and its second derivative multiplies it.
 LIMITS = {"funm": 3000, "solve_continuous_are": 3000, "solve_discrete_are": 3000}
+
+_MODEL = (
+    "transition", "transition_covariance", "observation", "observation_covariance", "initial_mean",
+    "initial_covariance", "transition_offset", "observation_offset")
+
+
+def _recursion(function):
+  """The case of a Kalman filter or smoother."""
+  call = lambda y, *model: function(y, **dict(zip(_MODEL, model, strict=True)))[:3]
+  nothing = lambda *_: ()
+  ranks = (2, 2, 2, 2, 2, 1, 2, 1, 1)
+  return cases.Case(
+      function.__name__, call, nothing, ranks, nothing, nothing, dtypes=(np.float32, np.float64))
+
+
 DIFFERENTIABLE = [
-    case for case in cases.TABLE if case.differentiable and case.name in many_digits.ORACLES]
+    *(case for case in cases.TABLE if case.differentiable), *(
+        _recursion(function)
+        for function in (linalg.structured.kalman_filter, linalg.structured.kalman_smoother))]
 # One of each kind of rule runs by default: most of the time goes to compilation.
 QUICK = ("inv", "cholesky", "det", "eigh", "lstsq", "pinv", "polar", "solve_banded", "congruence")
 
 
-def test_every_composed_function_has_an_oracle():
-  composed = {case.name for case in cases.COMPOSED + cases.SCIPY if case.differentiable}
-  assert composed <= set(many_digits.ORACLES)
+def test_every_function_has_an_oracle():
+  assert {case.name for case in DIFFERENTIABLE} == set(digits_of_derivatives.ORACLES)
 
 
 def _at_hard_matrices():
   for case in DIFFERENTIABLE:
-    for dtype in (np.float64, np.complex128, np.float32):
+    for dtype in case.dtypes:
       quick = case.name in QUICK and dtype is np.float64
       yield pytest.param(
           case, dtype, id=f"{case.name}-{np.dtype(dtype).name}",
@@ -235,22 +253,41 @@ def _beyond(found, limit):
       if not error <= limit}
 
 
-# Functions of matrices whose rows two devices share, by the case whose results they have.
+def _each(function):
+  """A function of single matrices, for stacks of them."""
+  return lambda *operands: jax.lax.map(
+      lambda one: function(*one, axes="x"), tuple(map(jnp.asarray, operands)))
+
+
+# Functions of matrices that two devices share, and the case whose results they have.
 DISTRIBUTED = {
-    "svd_thin": lambda a: dist.svd(a, axes="x"),
-    "svdvals": lambda a: dist.svdvals(a, axes="x"),
-    "lstsq": lambda a, b: dist.lstsq(a, b, axes="x"),
-    "pinv": lambda a: dist.pinv(a, axes="x"),
-    "polar": lambda a: dist.polar(a, axes="x"),
+    "qr": ("qr", lambda a: dist.qr(a, axes="x")),
+    "svd": ("svd_thin", lambda a: dist.svd(a, axes="x")),
+    "svdvals": ("svdvals", lambda a: dist.svdvals(a, axes="x")),
+    "lstsq": ("lstsq", lambda a, b: dist.lstsq(a, b, axes="x")),
+    "pinv": ("pinv", lambda a: dist.pinv(a, axes="x")),
+    "polar": ("polar", lambda a: dist.polar(a, axes="x")),
+    "cholesky": ("cholesky", _each(dist.cholesky)),
+    "cho_solve": ("solve_pos", _each(
+        lambda a, b, axes: dist.cho_solve(dist.cho_factor(a, axes=axes), b))),
+    "solve": ("solve", _each(dist.solve)),
+    "lu_solve": ("solve", _each(
+        lambda a, b, axes: dist.lu_solve(dist.lu_factor(a, axes=axes), b))),
+    "slogdet": ("slogdet", _each(lambda a, axes: tuple(dist.slogdet(a, axes=axes)))),
+    "inv": ("inv", _each(dist.inv)),
+    "solve_triangular": ("triangular_solve", _each(
+        lambda a, b, axes: dist.solve_triangular(a, b, lower=True, axes=axes))),
 }
 
 
 @pytest.mark.extended
+@pytest.mark.parametrize("dtype", [np.float64, np.complex128])
 @pytest.mark.parametrize("name", DISTRIBUTED)
-def test_distributed(name, rng):
+def test_distributed(name, dtype, rng):
   """The errors are those of the function on one device."""
-  case = dataclasses.replace(cases.named(name), call=DISTRIBUTED[name])
-  kinds = [kind for kind in hard_operands.KINDS if (name, kind) not in WITHOUT]
+  of, call = DISTRIBUTED[name]
+  case = dataclasses.replace(cases.named(of), call=call)
+  kinds = [kind for kind in hard_operands.KINDS if (of, kind) not in WITHOUT]
   with jax.set_mesh(make_mesh((2,), ("x",), devices=jax.devices()[:2])):
-    found = digits_of_derivatives.errors(case, kinds, np.float64, rng)
+    found = digits_of_derivatives.errors(case, kinds, dtype, rng)
   assert not _beyond(found, 100)
