@@ -165,8 +165,8 @@ def eig(a: ArrayLike, *, left: bool = False) -> Any:
   derivative follows this normalization. It is right for distinct eigenvalues, where no two elements
   of a vector are largest. Where a gap is within rounding, the rotation within the pair is taken to
   be zero. The derivative is then right for functions of the eigenvalues that are symmetric in the
-  pair, if A has a full set of eigenvectors. Second derivatives are NaN there, as they are in `eigh`.
-  The derivative at a defective matrix is infinite.
+  pair, if A has a full set of eigenvectors. Second derivatives are NaN there, as in `eigh`. The
+  derivative at a defective matrix is infinite.
 
   Algorithm: balancing, Hessenberg form, the shifted QR iteration and back substitution. Small
   matrices are computed one per lane, others by LAPACK geev. float16 and bfloat16 are computed in

@@ -421,6 +421,7 @@ _MAKERS = {
     "block_tridiagonal_cholesky": _definite_block_system,
     "block_tridiagonal_logdet": _definite_block_system,
     "block_tridiagonal_solve": _block_system,
+    "gram_inverse_pth_root": _alone(tall),
     "kalman_filter": _state_space,
     "kalman_smoother": _state_space,
 }
@@ -455,7 +456,8 @@ def _as_in_the_catalogue(name):
 
 # Functions that compare singular values, or sums of eigenvalues, with rounding errors.
 _RANK = {
-    "pinv", "pinv_hermitian", "pinvh", "lstsq", "null_space", "orth", "solve_continuous_lyapunov"}
+    "pinv", "pinv_hermitian", "pinvh", "lstsq", "null_space", "orth", "solve_continuous_lyapunov",
+    "gram_inverse_pth_root"}
 # Functions that overflow at large matrices.
 _TAMED = {"expm", "expm_frechet", "funm_hermitian"}
 

@@ -10,6 +10,7 @@ import mpmath
 import numpy as np
 
 import linalg
+from many_digits import ORACLES as ORACLES_OF_MATRICES
 from many_digits import (
   _adjoint,
   _as_array,
@@ -301,7 +302,7 @@ def _kalman_smoother(*operands):
   return np.stack(means), np.stack(covs), density
 
 
-# For each case of the catalogue, its function in many digits; and those of state-space models.
+# For each case of the catalogue, its function in many digits; and for functions without cases.
 ORACLES = {
     "cholesky_update": _updated(1),
     "cholesky_update_down": _updated(-1),
@@ -327,6 +328,7 @@ ORACLES = {
     "block_tridiagonal_cholesky": _block_tridiagonal_cholesky,
     "block_tridiagonal_logdet": _block_tridiagonal_logdet,
     "block_tridiagonal_solve": _block_tridiagonal_solve,
+    "gram_inverse_pth_root": lambda a: ORACLES_OF_MATRICES["inverse_pth_root"](_adjoint(a) @ a),
     "kalman_filter": _kalman_filter,
     "kalman_smoother": _kalman_smoother,
 }
