@@ -129,6 +129,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
   parser.addoption(
       "--device", choices=("cpu", "gpu"), default="cpu",
       help="where operands lie of which a test does not say it (tests/values, tests/derivatives)")
+  parser.addoption(
+      "--turn", type=int, default=0,
+      help="which of the tests with `selection.one_in` run by default (0, 1, ...)")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -146,8 +149,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
   for item in items:
     if _is_slow(item) or selection.is_extended_value(item):
       item.add_marker("extended")
-  for item in selection.left_by_turns(x for x in items if not x.get_closest_marker("extended")):
-    item.add_marker("extended")
+  left = (selection.left_by_turns,
+          lambda some: selection.left_by_counting(some, config.option.turn))
+  for chosen in left:
+    for item in chosen([x for x in items if not x.get_closest_marker("extended")]):
+      item.add_marker("extended")
   config.stash[_EXTENDED] = {item.path for item in items if item.get_closest_marker("extended")}
   left_out = {item for item in items if _is_left_out(config, item)}
   config.hook.pytest_deselected(items=list(left_out))

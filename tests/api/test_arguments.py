@@ -17,6 +17,8 @@ import linalg
 import matrices
 from counterparts import FOLLOWING, PAIRS
 
+ONE_IN = 2
+
 
 def _parameters(function):
   return {

@@ -69,6 +69,7 @@ def _run(name, text):
   return test.examples
 
 
+@selection.one_in(3)
 @selection.extended_for(
     "linalg.scipy.fractional_matrix_power", "linalg.scipy.funm", "linalg.eigh_gauge_error",
     *(f"linalg.distributed.{name}" for name in (

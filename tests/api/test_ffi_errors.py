@@ -15,6 +15,8 @@ import pytest
 import cases
 import target_table
 
+ONE_IN = 2
+
 F64, F32, C128, I32 = np.float64, np.float32, np.complex128, np.int32
 B, M, N, K = 3, 6, 4, 2
 MATRIX, INFO = ((B, N, N), F64), ((B,), I32)

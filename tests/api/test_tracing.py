@@ -44,6 +44,7 @@ def _derivatives(function):
 each_differentiable = cases.each(cases.DIFFERENTIABLE_CASES)
 
 
+@selection.one_in(2)
 @selection.one_dtype
 @each_differentiable
 def test_derivatives_keep_the_dtype(case, dtype, rng):
@@ -85,6 +86,7 @@ def test_no_rank_is_promoted_between_operands(dtype, rng):
   assert {x.shape for x in results} == {(4, 3, 2)}
 
 
+@selection.one_in(6)
 @each_differentiable
 def test_nothing_leaks(case, rng):
   """Catches a tracer that a rule or a cache keeps after its trace."""
@@ -122,6 +124,7 @@ def test_debug_nans_at_equal_eigenvalues():
   np.testing.assert_allclose(gradient, 2 * np.eye(3))
 
 
+@selection.one_in(2)
 @selection.compiles
 @cases.each_dtype(np.float32, np.complex64)
 def test_32_bit_mode(case, dtype, rng):

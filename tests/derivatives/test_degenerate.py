@@ -13,10 +13,12 @@ import cases
 import derivatives
 import linalg
 import matrices
+import selection
 from linalg._catalogue import checks
 from quick import quick_jit
 
 COMPILES = True
+ONE_IN = 2
 
 
 def _adjugate(a):
@@ -574,6 +576,7 @@ def test_raw_qr_of_an_upper_triangle(dtype, rng):
   assert all(np.isfinite(x).all() for x in tangents)
 
 
+@selection.one_in(3)
 @pytest.mark.parametrize("batch", [(), (2,)], ids=str)
 @cases.each(cases.DIFFERENTIABLE_CASES)
 def test_empty(case, batch, rng):

@@ -20,6 +20,7 @@ import linalg
 import linalg.distributed as dist
 import linalg.structured
 import matrices
+import selection
 from quick import quick_jit
 from sharded import make_mesh
 
@@ -143,6 +144,7 @@ def _leaves(results):
   return results if isinstance(results, tuple) else (results,)
 
 
+@selection.one_in(2)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_derivatives(name, dtype, rng):
   ours, exact, kind = FUNCTIONS[name]

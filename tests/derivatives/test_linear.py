@@ -15,6 +15,8 @@ from linalg._catalogue import matrices
 from linalg._factorizations import cholesky, det, eigh, qr, solve, solve_logdet, svd
 from quick import quick_jit
 
+ONE_IN = 3
+
 SIZES = [1, 2, 4, 7, 13, 32]
 CHOLESKY_SIZES = [*SIZES, 33, 70]  # in lanes and in tiles
 ATTRIBUTES = [

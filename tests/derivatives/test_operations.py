@@ -19,8 +19,10 @@ import selection
 from quick import quick_jit
 
 COMPILES = True
+ONE_IN = 2
 
 
+@selection.one_in(3)
 @selection.extended_for("cholesky_update")
 @cases.each_in_double(cases.DIFFERENTIABLE_CASES)
 def test_square(case, dtype, rng):

@@ -15,6 +15,8 @@ import linalg
 import matrices
 from quick import quick_jit
 
+ONE_IN = 2
+
 SIZES = (1, 2, 5, 17, 40)
 BOOLS = (False, True)
 FLAGS = list(itertools.product(BOOLS, repeat=5))

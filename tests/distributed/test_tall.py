@@ -43,6 +43,7 @@ def is_whole(*arrays):
   return not any(axis for x in arrays for axis in tuple(x.sharding.spec)[x.ndim - 2 :])
 
 
+@selection.one_in(2)
 @with_kinds("layout", LAYOUTS)
 @cases.each_dtype(np.complex128, np.float32)
 def test_results(layout, kind, dtype, rng):
@@ -353,6 +354,7 @@ def energy(results):
       for x in map(jnp.atleast_1d, results))
 
 
+@selection.one_in(2)
 @selection.extended_for("lstsq", "polar")
 @with_kinds("name", CALLS)
 @cases.each_double
@@ -412,6 +414,7 @@ def test_derivatives_of_pseudo_inverses(wide, kind, rng):
     close(mine, theirs, np.float64, 1e6)
 
 
+@pytest.mark.extended
 @ONE_KIND
 def test_derivatives_of_randomized_svd(kind, rng):
   """Derivatives are those of the exact triplets, to second order. No tall array moves."""

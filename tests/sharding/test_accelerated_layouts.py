@@ -14,6 +14,7 @@ import linalg
 from sharded import BATCH, KINDS, N, collectives, compile_local, make_mesh, place, sharded_like
 
 COMPILES = True
+ONE_IN = 2
 
 # JAX's functions that are at most one primitive and products, and functions made of them.
 NAMES = [

@@ -28,6 +28,7 @@ from sharded import (
 )
 
 COMPILES = True
+ONE_IN = 2
 
 CASES = cases.each(cases.DIFFERENTIABLE_CASES)
 N = 4

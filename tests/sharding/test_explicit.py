@@ -29,6 +29,7 @@ from sharded import (
 )
 
 COMPILES = True
+ONE_IN = 2
 
 EXPLICIT, AUTO = AxisType.Explicit, AxisType.Auto
 

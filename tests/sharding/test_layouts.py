@@ -29,6 +29,7 @@ from sharded import (
 )
 
 COMPILES = True
+ONE_IN = 2
 
 # (mesh, batch, its sharding)
 LAYOUTS = {

@@ -31,6 +31,7 @@ from sharded import (
 )
 
 COMPILES = True
+ONE_IN = 2
 
 
 @selection.in_turn(1)

@@ -32,6 +32,7 @@ from sharded import (
 )
 
 COMPILES = True
+ONE_IN = 2
 
 N, K = 7, 3
 

@@ -9,6 +9,8 @@ A test has the decorator, or its module sets the name in capitals to True:
 - `extended_for(*values)`: it takes long for these values of a parameter, so they are `extended`.
 - `in_turn(count, of)`: for each case, or another parameter, so many of the tests run by default.
   The cases take the values of the other parameters in turn. The rest are `extended`.
+- `one_in(count)`: one in so many of the test's values of parameters runs by default. The option
+  `--turn` says which one. The rest are `extended`.
 """
 
 import collections
@@ -40,6 +42,24 @@ def is_extended_value(item):
 
 def in_turn(count, of="case"):
   return lambda test: _choose("in_turn", test, (count, of))
+
+
+def one_in(count):
+  return lambda test: _choose("one_in", test, count)
+
+
+def left_by_counting(items, turn):
+  """Returns the items of tests with `one_in` that do not run in this turn."""
+  tests = collections.defaultdict(list)
+  for item in items:
+    function, module = getattr(item, "function", None), getattr(item, "module", None)
+    count = chooses("one_in", function, module)
+    if count and hasattr(item, "callspec"):
+      tests[function, count].append(item)
+  # The second term keeps the choice from falling on one dtype alone.
+  return [
+      item for (_, count), some in tests.items() for i, item in enumerate(some)
+      if len(some) > 1 and (i + i // count - turn) % count]
 
 
 def left_by_turns(items):

@@ -15,6 +15,8 @@ import selection
 from quick import optimised_jit
 from sharded import same_bits
 
+ONE_IN = 2
+
 KEPT = [case for case in cases.COMPOSED if 0 not in case.varying]
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "details.md"
 BATCHES = (2, 7, 64)

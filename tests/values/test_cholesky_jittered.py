@@ -9,6 +9,8 @@ import linalg
 import matrices
 from linalg._factorizations.cholesky_jittered import cholesky_jittered_p
 
+ONE_IN = 2
+
 
 def _indefinite(rng, n, dtype, count=5):
   """Positive semidefinite matrices of rank n - 1, minus a few rounding errors."""

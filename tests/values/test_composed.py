@@ -112,6 +112,7 @@ def _layouts():
   return found
 
 
+@selection.one_in(2)
 @selection.extended_for("expm")
 @selection.compiles
 @pytest.mark.parametrize(("layout", "kind", "dtype"), _layouts())
@@ -194,6 +195,7 @@ def test_export(case, rng):
   _nearly(exported.call(*operands), unsharded(case, operands), operands)
 
 
+@selection.one_in(5)
 @selection.extended_for("expm", "inverse_pth_root", "lstsq", "solve_toeplitz")
 @selection.compiles
 @cases.each_double

@@ -12,6 +12,8 @@ import linalg
 from linalg._catalogue import checks
 from matrices import general, hermitian
 
+ONE_IN = 2
+
 # Both errors come from different roundings, so either may be slightly larger.
 MARGIN = 1.25
 

@@ -12,6 +12,7 @@ import matrices
 from linalg._catalogue import checks
 
 ALL_DTYPES = True
+ONE_IN = 2
 
 
 def _subnormal(dtype):

@@ -16,6 +16,8 @@ from quick import quick_jit
 from sharded import close
 from target_table import TARGETS
 
+ONE_IN = 3
+
 
 def _operations():
   """Operations that have handlers, by their names in their modules.

@@ -10,6 +10,8 @@ import linalg
 import matrices
 from quick import quick_jit
 
+ONE_IN = 2
+
 USUAL = {"ridge_epsilon": 1e-6, "epsilon": 1e-12}
 DTYPES = pytest.mark.parametrize(
     "dtype", [jnp.bfloat16, np.float32, np.float64], ids=lambda dtype: np.dtype(dtype).name)

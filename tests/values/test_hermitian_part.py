@@ -7,6 +7,8 @@ import pytest
 
 import linalg
 
+ONE_IN = 2
+
 FUNCTIONS = {
     "cholesky": linalg.cholesky,
     "eigh": lambda a: linalg.eigh(a).eigenvalues,

@@ -17,6 +17,8 @@ import long_double as exact
 from linalg._catalogue import CATALOGUE
 from quick import quick_jit
 
+ONE_IN = 2
+
 pytestmark = pytest.mark.cpu
 
 # Their programs take long to compile.

@@ -22,6 +22,7 @@ SIZES = (256, 257, 385, 513, 600)
 SCRIPT = pathlib.Path(__file__).parents[1] / "support/large_scenarios.py"
 ALL_DTYPES = True
 ONE_DTYPE = True
+ONE_IN = 2
 
 
 def _limit(n, dtype):

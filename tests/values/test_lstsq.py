@@ -11,6 +11,8 @@ import linalg
 import matrices
 from quick import quick_jit
 
+ONE_IN = 2
+
 # (m, n, rank)
 SYSTEMS = ((5, 3, 3), (3, 5, 3), (4, 4, 2), (5, 3, 2), (3, 6, 1))
 

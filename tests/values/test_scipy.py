@@ -231,6 +231,7 @@ def test_functions_that_are_not_analytic(rng):
   np.testing.assert_array_equal(linalg.scipy.funm(-np.eye(3), jnp.log), 1j * np.pi * np.eye(3))
 
 
+@pytest.mark.extended
 def test_functions_at_jordan_blocks_where_they_are_not_analytic(rng):
   """The matrix has NaN, for itself alone, and an infinite estimate of the error."""
   a, _ = _with_signs(rng)
@@ -245,6 +246,7 @@ def test_functions_at_jordan_blocks_where_they_are_not_analytic(rng):
     linalg.checked(lambda a: linalg.scipy.funm(a, jnp.log))(np.stack([a[0], defective]))
 
 
+@pytest.mark.extended
 def test_estimated_errors(rng):
   """Within some powers of ten they are the errors, which grow with chains of close eigenvalues."""
   full = np.triu(matrices.general(rng, (), 24, 24, np.float64), 1)
@@ -405,6 +407,7 @@ REFERENCES = {
     "a product": (lambda x, p: x**2 * p, 3 + 4j, 4.0)}
 
 
+@selection.one_in(2)
 @selection.extended_for(
     "cancelling roots", "large and small parts", "an imaginary part", "a conjugate", "a product")
 @pytest.mark.parametrize("name", REFERENCES)
@@ -419,6 +422,7 @@ def test_gradients_by_what_a_function_refers_to(name):
   np.testing.assert_allclose(quick_jit(jax.grad(corner))(p), expected, rtol=1e-13)
 
 
+@pytest.mark.extended
 @selection.extended_for("Auto")
 @KINDS
 def test_what_a_function_refers_to_beside_sharded_matrices(kind, rng):
@@ -683,6 +687,7 @@ def test_riccati_of_strongly_unstable_systems(dtype):
     np.testing.assert_allclose(x, expected, rtol=0, atol=bound * np.abs(expected).max())
 
 
+@pytest.mark.extended
 def test_discrete_riccati_of_singular_weights():
   """Values are right at R = 0 and R of rank one, and so is the derivative by R against a
   difference."""

@@ -12,6 +12,8 @@ import linalg
 import selection
 from linalg._catalogue import matrices
 
+ONE_IN = 2
+
 KINDS = pytest.mark.parametrize("assume_a", ["gen", "pos"])
 
 

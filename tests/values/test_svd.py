@@ -11,6 +11,8 @@ import matrices
 import selection
 from linalg._catalogue import checks
 
+ONE_IN = 2
+
 SHAPES = [(1, 1), (3, 3), (9, 9), (24, 24), (32, 32), (33, 33), (5, 1), (1, 5), (20, 7), (7, 20)]
 
 

@@ -14,6 +14,8 @@ import matrices
 import selection
 from sharded import make_mesh, place, same_bits
 
+ONE_IN = 2
+
 SCRIPT = pathlib.Path(__file__).parents[1] / "support/thread_scenarios.py"
 SECONDS = 120
 # Duration of the test of many programs; set it to hours for a long run.

@@ -7,6 +7,8 @@ import scipy.linalg
 import linalg
 import matrices
 
+ONE_IN = 2
+
 
 def _multiply(dl, d, du, x):
   """Returns A x of matrices or of their magnitudes, in double precision."""

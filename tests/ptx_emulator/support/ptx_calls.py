@@ -8,13 +8,13 @@ import jax.ffi
 import numpy as np
 
 import linalg
+import target_table
 
 OPERATIONS = {
     value.name: value for name, module in sorted(sys.modules.items()) if name.startswith("linalg.")
     for values in vars(module).values()
     for value in (values if isinstance(values, tuple) else (values,))
     if isinstance(value, linalg.ffi.Operation)}
-PIVOTS = ("linalg_lu_solve", 1)  # the operand of that rank
 
 
 def call(
@@ -27,21 +27,25 @@ def call(
   operation = OPERATIONS[target]
   rng = np.random.default_rng(0)
   operands = [
-      _operand(rng, batch, (n,) * rank, dtype if (target, rank) != PIVOTS else None)
-      for rank in operation._rules.ranks]
+      _operand(rng, batch, n, token, dtype) for token in target_table.TARGETS[target].operands]
   types = operation._rules.results(
-      [x.shape[1:] for x in operands], [x.dtype for x in operands], **operation.attributes)
+      [x.shape[x.ndim - rank:] for x, rank in zip(operands, operation._rules.ranks, strict=True)],
+      [x.dtype for x in operands], **operation.attributes)
   results = [jax.ShapeDtypeStruct((batch, *shape), x) for shape, x in types]
   attributes = {key: np.bool_(value) for key, value in operation.attributes.items()}
   return [np.asarray(x) for x in jax.ffi.ffi_call(name, results)(*operands, **attributes)]
 
 
-def _operand(rng, batch, shape, dtype):
-  if dtype is None:
-    return np.broadcast_to(np.arange(shape[-1], dtype=np.int32), (batch, *shape))
-  x = rng.standard_normal((batch, *shape))
+def _operand(rng, batch, n, token, dtype):
+  """An operand as the table of targets describes it, with all sizes n."""
+  kind, core, batches = token[0], (n,) * target_table.rank(token), (batch,) * ("!" not in token)
+  if kind == "I":
+    return np.broadcast_to(np.arange(n, dtype=np.int32), (*batches, *core))
+  x = rng.standard_normal((*batches, *core))
+  if kind == "R":
+    return np.abs(x).astype(np.finfo(dtype).dtype)
   if np.issubdtype(dtype, np.complexfloating):
     x = x + 1j * rng.standard_normal(x.shape)
-  if len(shape) == 2:  # positive definite
-    x = x @ np.conj(x.mT) / shape[-1] + np.eye(shape[-1])
+  if len(core) == 2:  # positive definite
+    x = x @ np.conj(x.mT) / n + np.eye(n)
   return x.astype(dtype)
