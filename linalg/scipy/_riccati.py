@@ -18,6 +18,7 @@ from linalg._core.algebra import (
   binade,
   diagonal_of,
   identities_like,
+  nan_where,
   reciprocal,
   symmetrized,
   without_none,
@@ -427,7 +428,7 @@ def _solve(name, equation, operation, **operands):
     s = solve(eh, s)
   x, found = _solve_system(equation, operation, _System(a, b, q, r, s))
   check((~found).astype(jnp.int32), "has no solution that makes the closed loop stable.")
-  return jnp.where(found[..., None, None], x, jnp.nan).astype(dtype)
+  return nan_where(~found, x, core=2).astype(dtype)
 
 
 @public("balanced", lists=True)

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from linalg._core.algebra import adjoint, diagonal_of, expand, largest_element
+from linalg._core.algebra import adjoint, diagonal_of, largest_element, nan_where
 from linalg._core.checks import check
 from linalg._core.operands import as_arrays, as_complex, check_batches, check_square, incompatible
 from linalg._core.public import public
@@ -31,7 +31,7 @@ def _solution(x, regular, dtype, what):
   failed = ~regular
   check(failed.astype(jnp.int32), what)
   x = x if jnp.issubdtype(dtype, jnp.complexfloating) else x.real
-  return jnp.where(expand(failed[..., None, None], x), jnp.nan, x).astype(dtype)
+  return nan_where(failed, x, core=2).astype(dtype)
 
 
 def _least(x):

@@ -576,6 +576,26 @@ def test_raw_qr_of_an_upper_triangle(dtype, rng):
   assert all(np.isfinite(x).all() for x in tangents)
 
 
+# Functions whose first result is NaN for the matrix that fails, and has a derivative.
+FAILING = [
+    function for function in cases.CATALOGUE
+    if function.fails and function.module != "linalg.distributed"
+    and function.name not in ("eigh_gauge_error", "lu_factor", "matrix_rank")]
+QUICK = ("expm", "solve", "scipy.solve_continuous_are")
+
+
+@pytest.mark.parametrize("function", [
+    pytest.param(x, id=x.full_name, marks=() if x.full_name in QUICK else pytest.mark.extended)
+    for x in FAILING])
+def test_derivatives_where_a_result_is_nan(function, rng):
+  """They are NaN too. The derivative of `where` would be 0."""
+  a, direction = cases.failing_matrix(function)[None], matrices.hermitian(rng, (1,), 3, np.float64)
+  f = lambda a: cases.failing(function, a)
+  value, slope, gradient = quick_jit(lambda a: (
+      *jax.jvp(f, (a,), (direction,)), jax.grad(lambda a: jnp.sum(f(a).real))(a)))(a)
+  assert all(np.isnan(x).any() for x in (value, slope, gradient))
+
+
 @selection.one_in(3)
 @pytest.mark.parametrize("batch", [(), (2,)], ids=str)
 @cases.each(cases.DIFFERENTIABLE_CASES)

@@ -184,6 +184,11 @@ WITHOUT = {
     ("solve_sylvester", "small"): "sums of eigenvalues are below `tol`",
     ("gram_inverse_pth_root", "nearly_singular"): "the Gram matrix is singular to rounding",
 }
+WITHOUT_IN_SINGLE = {
+    (name, kind): reason for kind in hard_operands.GRADED for name, reason in {
+        "svd": "a singular value is 0 to rounding", "svd_thin": "a singular value is 0 to rounding",
+        "solve_continuous_lyapunov": "sums of eigenvalues are 0 to rounding",
+        "solve_discrete_lyapunov": "products of eigenvalues are 1 to rounding"}.items()}
 # An error of some roundings for the function itself, and its second derivative multiplies it.
 LIMITS = {"funm": 3000, "solve_continuous_are": 3000, "solve_discrete_are": 3000}
 
@@ -225,7 +230,8 @@ def _at_hard_matrices():
 @pytest.mark.parametrize("case, dtype", list(_at_hard_matrices()))
 def test_hard_matrices(case, dtype, rng):
   """Errors in every mode are a small multiple of what a rounding of the matrix does."""
-  kinds = [kind for kind in hard_operands.KINDS if (case.name, kind) not in WITHOUT]
+  without = WITHOUT | (WITHOUT_IN_SINGLE if np.finfo(dtype).bits == 32 else {})
+  kinds = [kind for kind in hard_operands.KINDS if (case.name, kind) not in without]
   found = digits_of_derivatives.errors(case, kinds, dtype, rng)
   assert not _beyond(found, LIMITS.get(case.name, 100))
 

@@ -261,8 +261,8 @@ def _toeplitz(rng, kind, dtype):
 
 
 def _bands(a, below, above):
-  """The diagonals of a matrix, with 7 where none is stored."""
-  ab = np.full((below + above + 1, N), 7, a.dtype)
+  """The diagonals of a matrix, with numbers of its scale where none is stored."""
+  ab = np.full((below + above + 1, N), np.abs(a).max(), a.dtype)
   for t in range(below + above + 1):
     for j in range(N):
       if 0 <= j + t - above < N:
