@@ -1,5 +1,6 @@
 """Times Kalman filters and smoothers, with gradients, and the time to compile them.
 
+  pip install dynamax
   python benchmarks/kalman.py
   python benchmarks/kalman.py --shared
   python benchmarks/kalman.py --function smoother --batch 0 --steps 1000
@@ -12,7 +13,7 @@ the covariances once. The gradient is that of the sum of all results by all para
 
 import argparse
 import functools
-import importlib.util
+import pathlib
 import time
 from collections.abc import Callable
 from typing import Any
@@ -25,7 +26,7 @@ from rich.table import Table
 
 import linalg
 from linalg.structured import kalman_filter, kalman_smoother
-from run import measure, summarise
+from run import describe_run, installed, measure, summarise, write
 
 NAMES = (
     "transition", "transition_covariance", "observation", "observation_covariance", "initial_mean",
@@ -123,7 +124,7 @@ def contenders(
   found = {
       "ours": (lambda y, parameters: ours(y, **parameters)[:3], False),
       "scan": (scan, False), "scan, accelerated": (scan, True)}
-  if importlib.util.find_spec("dynamax") is not None:
+  if installed("dynamax"):
     found["dynamax"] = over(functools.partial(_dynamax, function)), False
   return found
 
@@ -143,6 +144,7 @@ def main() -> None:
   parser.add_argument("--dtype", default="float64")
   parser.add_argument("--rounds", type=int, default=7)
   parser.add_argument("--seconds", type=float, default=20, help="at most, for one row")
+  parser.add_argument("--output", type=pathlib.Path, help="a JSON file for the times")
   args = parser.parse_args()
   jax.config.update("jax_enable_x64", args.dtype == "float64")
   parameters = model(args.states, args.seen, args.dtype)
@@ -156,6 +158,7 @@ def main() -> None:
   table = Table(title=f"{args.function}, {args.states} states, {args.dtype}{list(shape)}")
   for column in ("", "ms", "scan / this", "ms to compile", "scan / this", "difference"):
     table.add_column(column, justify="right")
+  cells = []
   for gradient in (False, True):
     calls, compile_ms, results = {}, {}, {}
     for name, (run, accelerated) in contenders(
@@ -173,6 +176,11 @@ def main() -> None:
           np.asarray(x + x.mT if x.ndim > 1 and x.shape[-1] == x.shape[-2] else x)
           for x in jax.tree.leaves(calls[name]())]
     samples = measure(calls, args.rounds, args.seconds)
+    cells.append({
+        "program": f"Kalman {args.function}", "states": args.states, "seen": args.seen,
+        "batch": args.batch, "steps": args.steps, "dtype": args.dtype, "shared": args.shared,
+        "gradient": gradient} | summarise(samples) | {
+            "ms_to_compile": {name: round(x) for name, x in compile_ms.items()}})
     for name in calls:
       times = summarise({"ours": samples[name], "scan": samples["scan"]})
       difference = max(
@@ -183,6 +191,8 @@ def main() -> None:
           f"{times['speedup']['scan']['median']:.2f}", f"{compile_ms[name]:.0f}",
           f"{compile_ms['scan'] / compile_ms[name]:.2f}", f"{difference:.0e}")
   Console(width=120).print(table)
+  if args.output:
+    write(args.output, describe_run("kalman.py", ["dynamax"]), cells)
 
 
 if __name__ == "__main__":

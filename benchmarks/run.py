@@ -29,7 +29,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import jax
@@ -510,6 +510,22 @@ def find_commit() -> str:
   except (OSError, subprocess.SubprocessError):
     return ""
   return done.stdout.strip()
+
+
+def installed(name: str) -> bool:
+  return importlib.util.find_spec(name) is not None
+
+
+def describe_run(program: str, libraries: Iterable[str]) -> dict[str, Any]:
+  """The header of a file of times of another program here. The libraries may be missing."""
+  return {
+      "machine": describe_machine(jax.devices()[0]),
+      "versions": find_versions({}) | {
+          name: importlib.metadata.version(name) for name in libraries if installed(name)},
+      "commit": find_commit(),
+      "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+      "command": shlex.join(["python", f"benchmarks/{program}", *sys.argv[1:]]),
+  }
 
 
 def default_output(machine: dict[str, Any]) -> pathlib.Path:

@@ -1,10 +1,12 @@
 """`linalg.structured`: structured systems, and recursions over blocks.
 
-In the operands of cases m is the number T of steps, and n the order d of the blocks.
+In the operands of cases m is the number T of steps. n is the order d of the blocks, or the number
+of states.
 """
 
 import functools
 
+import jax.numpy as jnp
 import numpy as np
 
 import linalg.structured
@@ -19,7 +21,6 @@ _kalman = functools.partial(_function, kind=Kind("structured", "State-space mode
 _MODEL = ", ".join(f"{name}=a" for name in (
     "transition", "transition_covariance", "observation", "observation_covariance",
     "initial_mean", "initial_covariance"))
-_RECURSION = "a recursion over many operands, not a function of matrices: values/test_kalman.py"
 
 EYES, ZEROS, VECTOR = np.stack([np.eye(3)] * 2), np.zeros((1, 3, 3)), np.zeros((2, 3))
 
@@ -88,7 +89,85 @@ def _general_oracle(lower, diagonal, upper, b):
   return (np.linalg.solve(a, b.reshape(a.shape[0], -1)).reshape(b.shape),)
 
 
+def model(rng, batch, m, n, dtype):
+  """Two observations at each step of a stable model, whose transitions differ from step to step.
+
+  A complex dtype stands for its real one.
+  """
+  real = np.finfo(dtype).dtype
+  scale = 1 / max(n, 1)
+  definite = lambda size: matrices.positive_definite(rng, batch, size, real)
+  general = lambda *shape: matrices.general(rng, (*batch, *shape[:-2]), *shape[-2:], real)
+  operands = (
+      general(m, 2), 0.4 * np.sqrt(scale) * general(m, n, n), scale * definite(n), general(2, n),
+      definite(2), general(1, n)[..., 0, :], scale * definite(n))
+  return tuple(x.astype(real) for x in operands)
+
+
+def _of_model(function):
+  """The moments and the log likelihood. A dimension of 1 stands for all steps."""
+
+  def call(y, transition, noise, observation, seen_noise, mean, covariance):
+    one = lambda x: jnp.expand_dims(x, -3)
+    return function(
+        y, transition=transition, transition_covariance=one(noise), observation=one(observation),
+        observation_covariance=one(seen_noise), initial_mean=mean,
+        initial_covariance=covariance)[:3]
+
+  return call
+
+
+def _dense_moments(y, transition, noise, observation, seen_noise, mean, covariance):
+  """(given, log likelihood): all states and all observations are one Gaussian vector.
+
+  given(t) has the means and covariances of all states given the first t observations.
+  """
+  steps, n = len(y), len(mean)
+  noise, seen_noise, covariance = (
+      (x + x.T) / 2 for x in (noise, seen_noise, covariance))
+  means = np.zeros((steps, n))
+  joint = np.zeros((steps, n, steps, n))
+  for t in range(steps):
+    means[t] = transition[t - 1] @ means[t - 1] if t else mean
+    for s in range(t):
+      joint[t, :, s] = transition[t - 1] @ joint[t - 1, :, s]
+      joint[s, :, t] = joint[t, :, s].T
+    before = joint[t - 1, :, t - 1]
+    joint[t, :, t] = transition[t - 1] @ before @ transition[t - 1].T + noise if t else covariance
+  joint = joint.reshape(steps * n, steps * n)
+  seen = np.kron(np.eye(steps), observation)
+  cross = seen @ joint
+  of_seen = cross @ seen.T + np.kron(np.eye(steps), seen_noise)
+  off = (y - means @ observation.T).ravel()
+
+  def given(count):
+    rows = 2 * count
+    gain = np.linalg.solve(of_seen[:rows, :rows], cross[:rows]).T
+    moved = means + (gain @ off[:rows]).reshape(steps, n)
+    left = (joint - gain @ cross[:rows]).reshape(steps, n, steps, n)
+    return moved, np.stack([left[t, :, t] for t in range(steps)])
+
+  value = off @ np.linalg.solve(of_seen, off) + np.linalg.slogdet(2 * np.pi * of_seen)[1]
+  return given, -value / 2
+
+
+def _filter_oracle(*operands):
+  given, value = _dense_moments(*operands)
+  moments = [given(t + 1) for t in range(len(operands[0]))]
+  means, covariances = (
+      np.stack([moment[i][t] for t, moment in enumerate(moments)]) for i in range(2))
+  return means, covariances, value
+
+
+def _smoother_oracle(*operands):
+  given, value = _dense_moments(*operands)
+  return *given(len(operands[0])), value
+
+
 _case = functools.partial(case_of, rectangular=True, any_size=False)
+_case_of_model = functools.partial(
+    _case, operands=model, ranks=(2, 3, 2, 2, 2, 1, 2), dtypes=(np.float32, np.float64),
+    empty=False)
 
 STRUCTURED_FUNCTIONS: tuple[Function, ...] = (
     _blocks(
@@ -117,9 +196,13 @@ STRUCTURED_FUNCTIONS: tuple[Function, ...] = (
     _kalman(
         "kalman_filter", classes=("KalmanFilterResult",), arguments=(np.zeros((4, 2)),),
         results={f"kalman_filter(a, {_MODEL})": "linalg.structured.KalmanFilterResult"},
-        no_cases=_RECURSION),
+        cases=(
+            _case_of_model("kalman_filter", _of_model(linalg.structured.kalman_filter),
+                           oracle=_filter_oracle),)),
     _kalman(
         "kalman_smoother", classes=("KalmanSmootherResult",), arguments=(np.zeros((4, 2)),),
         results={f"kalman_smoother(a, {_MODEL})": "linalg.structured.KalmanSmootherResult"},
-        no_cases=_RECURSION),
+        cases=(
+            _case_of_model("kalman_smoother", _of_model(linalg.structured.kalman_smoother),
+                           oracle=_smoother_oracle),)),
 )

@@ -166,22 +166,13 @@ def hermitian_part(a: jax.Array, *, lower: bool, symmetrize: bool) -> jax.Array:
 
 
 def nan_where(failed: jax.Array, x: jax.Array, core: int) -> jax.Array:
-  """`x` with NaN for the matrices (for vectors, core=1) that `failed` marks, and in derivatives."""
-  return _nan_where(expand(failed.reshape(failed.shape + (1,) * core), x), x)
+  """`x` with NaN for the matrices (for vectors, core=1) that `failed` marks.
 
-
-@jax.custom_jvp
-def _nan_where(failed, x):
-  return jnp.where(failed, jnp.nan, x)
-
-
-@_nan_where.defjvp
-def _nan_where_jvp(primals, tangents):
-  # The derivative of `where` would be 0: a gradient that looks right. The value is no product,
-  # because XLA flushes subnormal numbers in products.
-  failed, x = primals
-  factor = jnp.where(failed, jnp.nan, 1).astype(x.dtype)
-  return _nan_where(failed, x), tangents[1] * factor
+  Their derivatives are NaN too.
+  """
+  failed = failed.reshape(failed.shape + (1,) * core)
+  # A constant NaN would have derivatives of 0. The outer choice keeps the bits of other matrices.
+  return jnp.where(failed, x * jnp.where(failed, jnp.nan, 1).astype(x.dtype), x)
 
 
 def info_of_nan(x: jax.Array, core: int) -> jax.Array:

@@ -168,6 +168,9 @@ def eig(a: ArrayLike, *, left: bool = False) -> Any:
   pair, if A has a full set of eigenvectors. Second derivatives are NaN there, as in `eigh`. The
   derivative at a defective matrix is infinite.
 
+  Rounding errors are relative to the balanced matrix. Where rows of A are of very different scale,
+  A V - V diag(w) may be far larger than rounding errors of A, as it is with LAPACK.
+
   Algorithm: balancing, Hessenberg form, the shifted QR iteration and back substitution. Small
   matrices are computed one per lane, others by LAPACK geev. float16 and bfloat16 are computed in
   float32.

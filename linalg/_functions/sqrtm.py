@@ -6,6 +6,7 @@ from jax.typing import ArrayLike
 
 from linalg import ffi
 from linalg._core.algebra import diagonal_of, expand, on_diagonal, with_column, zeros_like
+from linalg._core.balancing import balancing, similar
 from linalg._core.implicit_functions import given_factors
 from linalg._core.operands import as_arrays, check_square, complex_dtype
 from linalg._core.public import public
@@ -75,8 +76,11 @@ _root_p = given_factors(
 def _sqrtm(a):
   (a,), dtype = as_arrays("sqrtm", a)
   check_square("sqrtm", a)
+  e = balancing(a)
+  a = similar(a, e)
   t, z = triangular_schur(a)
-  return _root_p(a.astype(z.dtype), root_of_triangle(t), z).astype(complex_dtype(dtype))
+  root = _root_p(a.astype(z.dtype), root_of_triangle(t), z)
+  return similar(root, -e).astype(complex_dtype(dtype))
 
 
 @public("blocksize", compiled=False, lists=True)
@@ -90,9 +94,9 @@ def sqrtm(A: ArrayLike, blocksize: int = 1) -> jax.Array:
   Returns:
     The roots (..., n, n), complex; NaN where there is none or A holds NaN or Inf.
 
-  Algorithm: the complex Schur form; Björck and Hammarling (1983), by a handler on the CPU.
-  Derivatives solve the Sylvester equation X dX + dX X = dA. They are right at equal eigenvalues, to
-  any order.
+  Algorithm: the complex Schur form of the balanced matrix; Björck and Hammarling (1983), by a
+  handler on the CPU. Derivatives solve the Sylvester equation X dX + dX X = dA. They are right at
+  equal eigenvalues, to any order.
 
   Example:
     >>> import jax.numpy as jnp, linalg

@@ -20,9 +20,9 @@ from linalg._core.algebra import (
   nan_where,
   norm_of_columns,
   on_diagonal,
-  power_of_two,
   zeros_like,
 )
+from linalg._core.balancing import balancing, similar
 from linalg._core.checks import check
 from linalg._core.matrix_function import matrix_function
 from linalg._core.operands import as_arrays, check_square, complex_dtype
@@ -67,50 +67,10 @@ def _balancing(t):
   return jax.lax.scan(step, zeros_like(own), (index, columns(excess)))[0]
 
 
-def _times(t, e):
-  """Elements tᵢⱼ 2^(eⱼ - eᵢ)."""
-  return t * power_of_two(e[..., None, :] - e[..., :, None], t.dtype).astype(t.dtype)
-
-
-# A sweep moves all exponents by half of the way.
-_BALANCING_SWEEPS = 12
-# The norm of D⁻¹ A D times the condition of D may exceed that of A by 2 to this power.
-_BALANCING_LOSS = 4
-
-
-def _similarity(a):
-  """Exponents e for which D⁻¹ A D, D = diag(2ᵉ), has rows and columns of nearly equal maxima.
-
-  The error of the Schur form of D⁻¹ A D is relative to its norm, and times the condition of D it is
-  an error of A. They are 0 where that is not of the order of eps ‖A‖, as for nearly triangular
-  matrices: Watkins, Electron. Trans. Numer. Anal. 23 (2006). They are 0 too where they would differ
-  by less than 5, so that other matrices keep their bits.
-  """
-  size = exponent_above(jnp.abs(a))
-  beside = jnp.where(on_diagonal(size), -LARGE_EXPONENT, size)
-
-  def step(quarters, _):
-    e = quarters >> 2
-    rows = jnp.max(beside + e[..., None, :], axis=-1, initial=-LARGE_EXPONENT) - e
-    cols = jnp.max(beside - e[..., :, None], axis=-2, initial=-LARGE_EXPONENT) + e
-    given = jnp.maximum(jnp.abs(rows), jnp.abs(cols)) < LARGE_EXPONENT // 2
-    return quarters + jnp.where(given, rows - cols, 0), None
-
-  quarters, _ = jax.lax.scan(step, zeros_like(size[..., 0]), length=_BALANCING_SWEEPS)
-  e = (quarters + 2) >> 2
-  largest = lambda x: jnp.max(x, axis=(-2, -1), initial=-LARGE_EXPONENT)
-  spread = (
-      jnp.max(e, axis=-1, initial=-LARGE_EXPONENT) - jnp.min(e, axis=-1, initial=LARGE_EXPONENT))
-  balanced = largest(size + e[..., None, :] - e[..., :, None])
-  kept = (spread >= 5) & (spread < jnp.finfo(a.dtype).maxexp // 2) & (
-      spread + balanced <= largest(size) + _BALANCING_LOSS)
-  return jnp.where(kept[..., None], e, 0)
-
-
 def _log_of_triangle(t):
   """Returns log T of upper triangular matrices, or NaN where there is none."""
   e = _balancing(t)
-  return _times(_log_of_balanced(_times(t, e)), -e)
+  return similar(_log_of_balanced(similar(t, e)), -e)
 
 
 def _power_of_triangle(t, *, exponent):
@@ -120,11 +80,11 @@ def _power_of_triangle(t, *, exponent):
   e = _balancing(t)
   # Whole powers of very small or large eigenvalues leave the range sooner than the result does.
   size = binade(jnp.max(jnp.abs(diagonal_of(t)), axis=-1, initial=0))[..., None, None]
-  t = _times(t, e) / size.astype(t.dtype)
+  t = similar(t, e) / size.astype(t.dtype)
   x = expm((exponent - whole) * _log_of_balanced(t), upper_triangular=True)
   if whole:
     x = product(matrix_power(t, whole), x)
-  return _times(x * jnp.power(size, exponent).astype(t.dtype), -e)
+  return similar(x * jnp.power(size, exponent).astype(t.dtype), -e)
 
 
 def _log_of_balanced(t):
@@ -199,10 +159,10 @@ _power_p = _through_triangle("fractional_matrix_power", _power_of_triangle, {"ex
 def _apply(operation, name, a, **values):
   (a,), dtype = as_arrays(name, a)
   check_square(name, a)
-  e = _similarity(a)
-  a = _times(a, e)
+  e = balancing(a)
+  a = similar(a, e)
   t, z = triangular_schur(a)
-  x = _times(operation(a.astype(z.dtype), t, z, **values), -e)
+  x = similar(operation(a.astype(z.dtype), t, z, **values), -e)
   check(
       jnp.isnan(x).any((-2, -1)).astype(jnp.int32),
       "has no logarithm: it is singular, or holds NaN or Inf, or is far from normal.")

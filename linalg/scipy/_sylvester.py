@@ -4,7 +4,8 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from linalg._core.algebra import adjoint, diagonal_of, largest_element, nan_where
+from linalg._core.algebra import adjoint, diagonal_of, expand, largest_element, nan_where
+from linalg._core.balancing import balancing, in_units, similar
 from linalg._core.checks import check
 from linalg._core.operands import as_arrays, as_complex, check_batches, check_square, incompatible
 from linalg._core.public import public
@@ -26,12 +27,18 @@ def _operands(name, names, *operands):
   return arrays, dtype
 
 
+def _balanced(a, q):
+  """D⁻¹ A D and D⁻¹ Q D⁻¹, whose solution is D⁻¹ X D⁻¹, and the exponents of D."""
+  e = balancing(a)
+  return similar(a, e), in_units(q, -e), e
+
+
 def _solution(x, regular, dtype, what):
   """Returns `x` where the equation has one solution, and NaN elsewhere."""
   failed = ~regular
   check(failed.astype(jnp.int32), what)
   x = x if jnp.issubdtype(dtype, jnp.complexfloating) else x.real
-  return nan_where(failed, x, core=2).astype(dtype)
+  return nan_where(expand(failed[..., None, None], x), x, core=0).astype(dtype)
 
 
 def _least(x):
@@ -57,9 +64,9 @@ def solve_sylvester(
 
   float16 and bfloat16 are solved in float32, and X rounded.
 
-  Algorithm: the complex Schur forms of A and B, and substitution column by column; Bartels and
-  Stewart (1972). Derivative: the same equation with the same Schur forms, right at any spectrum and
-  to any order.
+  Algorithm: the complex Schur forms of the balanced A and B, and substitution column by column;
+  Bartels and Stewart (1972). Derivative: the same equation with the same Schur forms, right at any
+  spectrum and to any order.
 
   Example:
     >>> import jax.numpy as jnp, linalg.scipy
@@ -69,11 +76,15 @@ def solve_sylvester(
   if method not in ("schur", "eigen"):
     raise ValueError(f"solve_sylvester: method must be 'schur' or 'eigen', got {method!r}.")
   (a, b, c), dtype = _operands("solve_sylvester", "ABC", A, B, C)
+  # The equation of D⁻¹ A D and E⁻¹ B E has the solution D⁻¹ X E.
+  d, e = balancing(a), balancing(b)
+  a, b, c = similar(a, d), similar(b, e), similar(c, d, e)
   (t, z), (s, w) = triangular_schur(a), triangular_schur(b)
   a, b, c = map(as_complex, (a, b, c))
-  sums = diagonal_of(t)[..., :, None] + diagonal_of(s)[..., None, :]
+  sums = expand(diagonal_of(t), s[..., 0])[..., :, None] + (
+      expand(diagonal_of(s), t[..., 0])[..., None, :])
   return _solution(
-      sylvester_p(a, t, z, b, s, w, c), _least(sums) >= tol, dtype,
+      similar(sylvester_p(a, t, z, b, s, w, c), -d, -e), _least(sums) >= tol, dtype,
       "has no unique solution: an eigenvalue of A is one of -B.")
 
 
@@ -91,9 +102,9 @@ def solve_continuous_lyapunov(a: ArrayLike, q: ArrayLike) -> jax.Array:
 
   float16 and bfloat16 are solved in float32, and X rounded.
 
-  Algorithm: the complex Schur form of A, and substitution column by column; Bartels and Stewart
-  (1972). Derivative: the same equation with the same Schur form, right at any spectrum and to any
-  order.
+  Algorithm: the complex Schur form of the balanced A, and substitution column by column; Bartels
+  and Stewart (1972). Derivative: the same equation with the same Schur form, right at any spectrum
+  and to any order.
 
   Example:
     >>> import jax.numpy as jnp, linalg.scipy
@@ -101,13 +112,14 @@ def solve_continuous_lyapunov(a: ArrayLike, q: ArrayLike) -> jax.Array:
     Array([[1.]], dtype=float32)
   """
   (matrix, right), dtype = _operands("solve_continuous_lyapunov", "aq", a, q)
+  matrix, right, e = _balanced(matrix, right)
   t, z = triangular_schur(matrix)
   matrix, right = as_complex(matrix), as_complex(right)
   w = diagonal_of(t)
   sums = w[..., :, None] + w.conj()[..., None, :]
   bound = 2 * jnp.finfo(t.dtype).eps * largest_element(t)
   return _solution(
-      sylvester_p(matrix, t, z, adjoint(matrix), *adjoint_schur(t, z), right),
+      in_units(sylvester_p(matrix, t, z, adjoint(matrix), *adjoint_schur(t, z), right), e),
       _least(sums) > bound, dtype,
       "has no unique solution: one of its eigenvalues is minus the conjugate of one.")
 
@@ -127,8 +139,9 @@ def solve_discrete_lyapunov(a: ArrayLike, q: ArrayLike, method: str | None = Non
 
   float16 and bfloat16 are solved in float32, and X rounded.
 
-  Algorithm: the complex Schur form of A, and substitution column by column; Kitagawa (1977).
-  Derivative: the same equation with the same Schur form, right at any spectrum and to any order.
+  Algorithm: the complex Schur form of the balanced A, and substitution column by column; Kitagawa
+  (1977). Derivative: the same equation with the same Schur form, right at any spectrum and to any
+  order.
 
   Example:
     >>> import jax.numpy as jnp, linalg.scipy
@@ -139,11 +152,12 @@ def solve_discrete_lyapunov(a: ArrayLike, q: ArrayLike, method: str | None = Non
     raise ValueError(
         f"solve_discrete_lyapunov: method must be None, 'direct' or 'bilinear', got {method!r}.")
   (matrix, right), dtype = _operands("solve_discrete_lyapunov", "aq", a, q)
+  matrix, right, e = _balanced(matrix, right)
   t, z = triangular_schur(matrix)
   matrix, right = as_complex(matrix), as_complex(right)
   w = diagonal_of(t)
   gaps = w[..., :, None] * w.conj()[..., None, :] - 1
   bound = 2 * jnp.finfo(t.dtype).eps * jnp.maximum(largest_element(t) ** 2, 1)
   return _solution(
-      stein_p(matrix, t, z, -right), _least(gaps) > bound, dtype,
+      in_units(stein_p(matrix, t, z, -right), e), _least(gaps) > bound, dtype,
       "has no unique solution: the product of an eigenvalue and the conjugate of one is 1.")

@@ -281,6 +281,18 @@ def _linear(residual, solve, c):
   return x * scale if size(of(x)) < 1e-6 else np.full_like(x, np.nan)
 
 
+def _in_balanced_states(function):
+  """`function` of D⁻¹ A D and D⁻¹ Q D⁻¹, whose solution is D⁻¹ X D⁻¹."""
+
+  def of_balanced(a, q):
+    a, scale = _balanced(a)
+    both = scale[:, None] * scale
+    return function(a, wide(q) / both) * both
+
+  return of_balanced
+
+
+@_in_balanced_states
 def continuous_lyapunov(a, q):
   """X of A X + X Aᴴ = Q."""
   scale = _power_of_two(size(a))
@@ -288,6 +300,7 @@ def continuous_lyapunov(a, q):
   return sylvester(a, adjoint(a), wide(q)) / scale
 
 
+@_in_balanced_states
 def discrete_lyapunov(a, q):
   """X of A X Aᴴ - X + Q = 0, for an A of moderate size."""
   a, q = wide(a), wide(q)

@@ -11,6 +11,7 @@ import scipy.linalg
 
 import cases
 import linalg
+import linalg.scipy
 import matrices
 import selection
 from quick import quick_jit
@@ -368,3 +369,35 @@ def test_pivots_above_their_step(n):
   b = np.arange(1.0, n + 1)
   expected = jax.scipy.linalg.lu_solve((np.eye(n), pivots), b)
   np.testing.assert_array_equal(linalg.lu_solve((np.eye(n), pivots), b), expected)
+
+
+_EYE, _MATRIX = np.eye(2), np.array([[1.0, 0.2], [0.3, 2.0]])
+# Equations without one solution, and others beside them: the function of A, and both A.
+EQUATIONS = {
+    "solve_sylvester": (
+        lambda a: linalg.scipy.solve_sylvester(a, _MATRIX, _MATRIX), -_MATRIX, _MATRIX),
+    "solve_continuous_lyapunov": (
+        lambda a: linalg.scipy.solve_continuous_lyapunov(a, _MATRIX), np.diag([1.0, -1]), -_MATRIX),
+    "solve_discrete_lyapunov": (
+        lambda a: linalg.scipy.solve_discrete_lyapunov(a, _MATRIX), _EYE, _MATRIX / 8),
+    "solve_continuous_are": (
+        lambda a: linalg.scipy.solve_continuous_are(a, np.stack([0 * _EYE, _EYE]), _EYE, _EYE),
+        _EYE, _MATRIX),
+    "solve_discrete_are": (
+        lambda a: linalg.scipy.solve_discrete_are(a, np.stack([0 * _EYE, _EYE]), _EYE, _EYE),
+        2 * _EYE, _MATRIX)}
+
+
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=pytest.mark.extended if name.endswith("are") else ())
+    for name in EQUATIONS])
+def test_derivatives_of_an_equation_without_a_solution(name):
+  """They are NaN where the result is, and there alone."""
+  function, *both = EQUATIONS[name]
+
+  def derivatives(a):
+    x, dx = jax.jvp(function, (a,), (jnp.ones_like(a),))
+    return x, dx, jax.grad(lambda a: jnp.sum(function(a) ** 2))(a)
+
+  for x in quick_jit(derivatives)(np.stack(both)):
+    assert np.isnan(x[0]).any() and np.isfinite(x[1]).all()
