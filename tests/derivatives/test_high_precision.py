@@ -21,6 +21,7 @@ import linalg.distributed as dist
 import linalg.structured
 import matrices
 import selection
+from digits_of_derivatives import GRAM
 from quick import quick_jit
 from sharded import make_mesh
 
@@ -191,25 +192,7 @@ WITHOUT_IN_SINGLE = {
         "solve_discrete_lyapunov": "products of eigenvalues are 1 to rounding"}.items()}
 # An error of some roundings for the function itself, and its second derivative multiplies it.
 LIMITS = {"funm": 3000, "solve_continuous_are": 3000, "solve_discrete_are": 3000}
-
-_MODEL = (
-    "transition", "transition_covariance", "observation", "observation_covariance", "initial_mean",
-    "initial_covariance", "transition_offset", "observation_offset")
-
-
-def _recursion(function):
-  """The case of a Kalman filter or smoother."""
-  call = lambda y, *model: function(y, **dict(zip(_MODEL, model, strict=True)))[:3]
-  nothing = lambda *_: ()
-  ranks = (2, 2, 2, 2, 2, 1, 2, 1, 1)
-  return cases.Case(
-      function.__name__, call, nothing, ranks, nothing, nothing, dtypes=(np.float32, np.float64))
-
-
-DIFFERENTIABLE = [
-    *(case for case in cases.TABLE if case.differentiable), *(
-        _recursion(function)
-        for function in (linalg.structured.kalman_filter, linalg.structured.kalman_smoother))]
+DIFFERENTIABLE = [case for case in cases.TABLE if case.differentiable]
 # One of each kind of rule runs by default: most of the time goes to compilation.
 QUICK = ("inv", "cholesky", "det", "eigh", "pinv", "polar", "congruence")
 
@@ -248,7 +231,6 @@ def _each(function):
       lambda one: function(*one, axes="x"), tuple(map(jnp.asarray, operands)))
 
 
-GRAM = "gram_inverse_pth_root"  # which has no case: linalg has no such function
 # Functions of matrices that two devices share, and the case whose results they have.
 DISTRIBUTED = {
     "qr": ("qr", lambda a: dist.qr(a, axes="x")),

@@ -102,9 +102,12 @@ def _floors(here, speed, eps):
   return {mode: [eps * x for x in xs] for mode, xs in sizes.items()}
 
 
+GRAM = "gram_inverse_pth_root"  # which has no case: linalg has no such function
 ORACLES = many_digits.ORACLES | many_digits_of_factors.ORACLES
 # Functions that scale or convolve whole matrices.
 _OF_THE_NORM = {"expm", "expm_frechet", "solve_toeplitz"}
+# Functions that add products of matrices at every step.
+_RECURSIONS = {"kalman_filter", "kalman_smoother"}
 _ORTHOGONAL = tuple(f"linalg_{x}" for x in ("eig", "svd", "schur", "qr", "hessenberg"))
 
 
@@ -115,7 +118,7 @@ def _unit(case, kind):
   """
   if case.name in _OF_THE_NORM:
     return "norm"
-  if kind not in hard_operands.GRADED or case.name not in {x.name for x in cases.TABLE}:
+  if kind not in hard_operands.GRADED or case.name in _RECURSIONS | {GRAM}:
     return "largest"
   orthogonal = any(target.startswith(_ORTHOGONAL) for target in cases.targets_of(case))
   return "largest" if orthogonal else "elements"

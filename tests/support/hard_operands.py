@@ -366,20 +366,17 @@ def _definite_block_system(rng, kind, dtype):
 
 
 def _state_space(rng, kind, dtype):
-  """Three observations of two components, and a model of three states; see `kalman_filter`."""
-  f, df = general(rng, kind, dtype)
-  f, df = (x / np.linalg.norm(f, 2) for x in (f, df))
+  """Observations of two components, and a model of three states with a transition for each step."""
+  moves = [[x / np.linalg.norm(f, 2) for x in (f, df)]
+           for f, df in (general(rng, kind, dtype) for _ in range(STEPS))]
   (q, dq), (p, dp) = positive(rng, kind, dtype), positive(rng, "random", dtype)
   r, dr = positive(rng, "random", dtype)
-  parts = lambda: [
-      matrices.general(rng, (), *shape, q.dtype)
-      for shape in ((3, 2), (2, N), (1, N), (1, N), (1, 2))]
 
   def of(f, q, r, p):
-    y, h, mean, offset, beside = parts()
-    return y, f, q, h, r[:2, :2], mean[0], p, offset[0], beside[0]
+    y, h, mean = (matrices.general(rng, (), m, n, q.dtype) for m, n in ((STEPS, 2), (2, N), (1, N)))
+    return y, np.stack(f), q, h, r[:2, :2], mean[0], p
 
-  return of(f, q, r, p), of(df, dq, dr, dp)
+  return of([f for f, _ in moves], q, r, p), of([df for _, df in moves], dq, dr, dp)
 
 
 # How the operands of cases are made if not as `_as_in_the_catalogue` makes them.

@@ -267,15 +267,15 @@ def _block_tridiagonal_solve(lower, diagonal, upper, b):
   return solve(a, b.reshape(len(a), -1)).reshape(b.shape)
 
 
-def _filtered(y, f, q, h, r, mean, cov, offset, beside):
+def _filtered(y, f, q, h, r, mean, cov):
   """(means, covariances) filtered and ahead, and the logarithm of the density, by the textbook."""
   q, r, cov = ((x + x.T) / 2 for x in (q, r, cov))
   means, covs, ahead, density = [], [], [], mpmath.mpf(0)
   for t in range(len(y)):
     if t:
-      mean, cov = f @ mean + offset, f @ cov @ f.T + q
+      mean, cov = f[t - 1] @ mean, f[t - 1] @ cov @ f[t - 1].T + q
       ahead.append((mean, cov))
-    v, s = y[t] - h @ mean - beside, h @ cov @ h.T + r
+    v, s = y[t] - h @ mean, h @ cov @ h.T + r
     inverse = inv(s)
     gain = cov @ h.T @ inverse
     density -= (v @ inverse @ v + _logdet(s) + len(v) * mpmath.log(2 * mpmath.pi)) / 2
@@ -296,7 +296,7 @@ def _kalman_smoother(*operands):
   f = operands[1]
   for t in reversed(range(len(ahead))):
     mean, cov = ahead[t]
-    gain = covs[t] @ f.T @ inv(cov)
+    gain = covs[t] @ f[t].T @ inv(cov)
     means[t] = means[t] + gain @ (means[t + 1] - mean)
     covs[t] = covs[t] + gain @ (covs[t + 1] - cov) @ gain.T
   return np.stack(means), np.stack(covs), density
