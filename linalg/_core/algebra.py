@@ -170,7 +170,7 @@ def nan_where(failed: jax.Array, x: jax.Array, core: int) -> jax.Array:
 
   Their derivatives are NaN too.
   """
-  failed = failed.reshape(failed.shape + (1,) * core)
+  failed = expand(failed.reshape(failed.shape + (1,) * core), x)
   # A constant NaN would have derivatives of 0. The outer choice keeps the bits of other matrices.
   return jnp.where(failed, x * jnp.where(failed, jnp.nan, 1).astype(x.dtype), x)
 
