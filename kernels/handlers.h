@@ -30,20 +30,16 @@ consteval Backends CpuOnly([[maybe_unused]] std::string_view on_gpu) { return kC
 // clang-format off
 #define LINALG_FOR_EACH_TARGET(visit)                                                           \
   visit(linalg_banded_solve, kBoth, "TWn Tmn Tnm > Tnm I")                                      \
-  visit(linalg_block_tridiagonal_cholesky, CpuOnly("a scan over the blocks"),                   \
-        "Tmnn THnn > Tmnn THnn R I")                                                            \
+  visit(linalg_block_tridiagonal_cholesky, kBoth, "Tmnn THnn > Tmnn THnn R I")                  \
   visit(linalg_block_tridiagonal_chunks, CpuOnly("scans over the blocks of a chunk"),           \
         "Tmnn THnn > Tmnn THnn Tmnn R I")                                                       \
   visit(linalg_block_tridiagonal_chunks_solve, CpuOnly("scans over the blocks of a chunk"),     \
         "Tmnn THnn Tmnn Tmnk > Tmnk", "forward", "back")                                        \
-  visit(linalg_block_tridiagonal_factor_solve, CpuOnly("a scan over the blocks"),               \
-        "Tmnn THnn Tmnk > Tmnk", "forward", "back")                                             \
-  visit(linalg_block_tridiagonal_inverse_blocks, CpuOnly("a scan over the blocks"),             \
-        "Tmnn THnn > Tmnn THnn")                                                                \
-  visit(linalg_block_tridiagonal_solve, CpuOnly("a scan over the blocks"),                      \
-        "THnn Tmnn THnn Tmnk > Tmnk I")                                                         \
-  visit(linalg_block_tridiagonal_solve_logdet, CpuOnly("a scan over the blocks"),               \
-        "Tmnn THnn Tmnk > Tmnk R I")                                                            \
+  visit(linalg_block_tridiagonal_factor_solve, kBoth, "Tmnn THnn Tmnk > Tmnk",                  \
+        "forward", "back")                                                                      \
+  visit(linalg_block_tridiagonal_inverse_blocks, kBoth, "Tmnn THnn > Tmnn THnn")                \
+  visit(linalg_block_tridiagonal_solve, kBoth, "THnn Tmnn THnn Tmnk > Tmnk I")                  \
+  visit(linalg_block_tridiagonal_solve_logdet, kBoth, "Tmnn THnn Tmnk > Tmnk R I")              \
   visit(linalg_cholesky, kBoth, "Tnn > Tnn I", "lower", "symmetrize")                           \
   visit(linalg_cholesky_banded, kBoth, "TWn > TWn I", "lower")                                  \
   visit(linalg_cholesky_banded_solve, kBoth, "TWn Tnm > Tnm", "lower")                          \
@@ -72,15 +68,15 @@ consteval Backends CpuOnly([[maybe_unused]] std::string_view on_gpu) { return kC
   visit(linalg_householder_qr, kBoth, "Tmn > Tmn TX")                                           \
   visit(linalg_inv, kBoth, "Tnn > Tnn I")                                                       \
   visit(linalg_inverse_permutation, CpuOnly("XLA's sort"), "In In > In In")                     \
-  visit(linalg_kalman_filter, CpuOnly("scans over the steps"),                                  \
+  visit(linalg_kalman_filter, kBoth,                                                            \
         "Rkm Rknn Rknn Rkmn Rkmm Rn Rnn Rkn Rkm Rkm > Rkn Rknn R I")                            \
-  visit(linalg_kalman_filter_jvp, CpuOnly("scans over the steps"),                              \
+  visit(linalg_kalman_filter_jvp, kBoth,                                                        \
         "Rkm Rknn Rknn Rkmn Rkmm Rn Rnn Rkn Rkm Rkm Rkn Rknn "                                  \
         "Rkm Rknn Rknn Rkmn Rkmm Rn Rnn Rkn Rkm > Rkn Rknn R")                                  \
-  visit(linalg_kalman_filter_vjp, CpuOnly("scans over the steps"),                              \
+  visit(linalg_kalman_filter_vjp, kBoth,                                                        \
         "Rkm Rknn Rknn Rkmn Rkmm Rn Rnn Rkn Rkm Rkm Rkn Rknn "                                  \
         "Rkn Rknn R > Rkm Rknn Rknn Rkmn Rkmm Rn Rnn Rkn Rkm")                                  \
-  visit(linalg_kalman_smoother, CpuOnly("scans over the steps"),                                \
+  visit(linalg_kalman_smoother, kBoth,                                                          \
         "Rkm Rknn Rknn Rkmn Rkmm Rn Rnn Rkn Rkm Rkm Rkn Rknn > Rkn Rknn")                       \
   visit(linalg_kalman_smoother_jvp, CpuOnly("scans over the steps"),                            \
         "Rknn Rknn Rkn Rkn Rknn Rkn Rknn Rknn Rknn Rkn Rkn Rknn > Rkn Rknn")                    \

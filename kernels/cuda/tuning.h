@@ -71,6 +71,11 @@ inline constexpr int64_t kFewTridiagonal = 4096;
 // Runs of rows that a thread joins at each level of the reduction: cuda_tridiagonal.json.
 inline constexpr int kTridiagonalRuns = 8;
 
+// Bytes of a block of a block-tridiagonal system that one thread takes, and columns of right-hand
+// sides that it takes at a time: cuda_block_tridiagonal.json.
+inline constexpr int64_t kThreadBlockTridiagonalBytes = 128;
+inline constexpr int64_t kColumnsOfThread = 4;
+
 // A matrix of more bytes is alone in a multiprocessor of 227 KiB: cuda_team_size.json.
 inline constexpr int64_t kWholeMultiprocessorBytes = 227 * 1024 / 2;
 

@@ -26,6 +26,7 @@ from jax.sharding import PartitionSpec as P
 
 import cases
 import linalg
+import linalg.structured
 import target_table
 from linalg._core import targets as _targets
 from linalg._factorizations import solve
@@ -216,6 +217,38 @@ def test_calls(case, dtype, rng):
 def test_sizes(case, n, rng):
   """Catches a crossover in Python, because only handlers may have one."""
   _same_calls(case.results, *case.operands(rng, (2,), n, n, np.float32))
+
+
+def test_recursions(rng):
+  """Block-tridiagonal systems, a filter with its gradient, and a smoother: the same calls."""
+  structured = linalg.structured
+  blocks, beside = np.stack([np.eye(3)] * 10).reshape(2, 5, 3, 3), np.zeros((2, 4, 3, 3))
+  b = rng.standard_normal((2, 5, 3, 1))
+
+  def results_of_a_factor(diagonal, lower, b):
+    factor = structured.block_tridiagonal_cholesky(diagonal, lower)
+    return factor.solve(b), factor.logdet(), factor.inverse_blocks(), factor.solve_half(b)
+
+  def likelihood(y):
+    return jnp.sum(structured.kalman_filter(y, **model).log_likelihood)
+
+  eye = np.eye(3)
+  model = {
+      "transition": eye, "transition_covariance": eye, "observation": eye,
+      "observation_covariance": eye, "initial_mean": np.zeros(3), "initial_covariance": eye}
+  y = rng.standard_normal((5, 3))
+  targets = set()
+  for function, operands in (
+      (results_of_a_factor, (blocks, beside, b)),
+      (structured.block_tridiagonal_solve_logdet, (blocks, beside, b)),
+      (structured.block_tridiagonal_solve, (beside, blocks, beside, b)),
+      (jax.value_and_grad(likelihood), (y,)),
+      (lambda y: structured.kalman_smoother(y, **model), (y,))):
+    targets |= {_target(call) for call in _same_calls(function, *operands)}
+  assert targets == {
+      *(f"linalg_block_tridiagonal_{name}" for name in (
+          "cholesky", "factor_solve", "inverse_blocks", "solve", "solve_logdet")),
+      "linalg_kalman_filter", "linalg_kalman_filter_vjp", "linalg_kalman_smoother"}
 
 
 def _targets_of(function, *operands):

@@ -11,8 +11,12 @@ import pytest
 import cases
 import linalg
 import matrices
+from linalg._catalogue import structured as recursions
 from linalg._factorizations import cholesky, lu, solve
 from linalg._factorizations.cholesky_jittered import cholesky_jittered_p
+from linalg.structured import _block_tridiagonal as structured
+from linalg.structured import _kalman_operations as kalman
+from linalg.structured import _steps
 
 ALL_DTYPES = True
 
@@ -144,3 +148,180 @@ def test_one_matrix_for_the_batch(n, dtype, rng):
   b = matrices.general(rng, (5,), n, 3, dtype)
   x = jax.jit(jax.vmap(linalg.solve, (None, 0)))(a, b)
   assert cases.named("solve").ratio((np.broadcast_to(a, (5, n, n)), b), [np.asarray(x)]) <= 30
+
+
+# A thread takes blocks of 1 to 5 rows, by the dtype, in runs of several steps or of one. Teams take
+# the others. Right-hand sides go to threads by 4 columns, to teams by 16.
+BLOCKS = [(9, 1, 5), (11, 2, 3), (3, 3, 1), (1, 4, 6), (3, 5, 1), (2, 7, 18), (2, 20, 3)]
+
+
+def _close(found, expected, eps):
+  scale = np.abs(expected).max(initial=1)
+  np.testing.assert_allclose(found, expected, rtol=0, atol=500 * eps * scale)
+
+
+def _of_dense(diagonal, lower, b):
+  """The blocks of the factor, log det A, solutions of half and of whole systems, and so on."""
+  batch, steps, d, _ = diagonal.shape
+  adjoint = lambda x: x.swapaxes(-1, -2).conj()
+  a = recursions.dense(lower, (diagonal + adjoint(diagonal)) / 2, adjoint(lower))
+  l, columns = np.linalg.cholesky(a), b.reshape(batch, steps * d, -1)
+
+  def blocks(matrix, offset):
+    parts = matrix.reshape(batch, steps, d, steps, d)
+    return np.stack([parts[:, t + offset, :, t] for t in range(steps - offset)], 1)
+
+  inverse, logdet = np.linalg.inv(a), np.linalg.slogdet(a)[1]
+  half, back, x = (np.linalg.solve(w, columns).reshape(b.shape) for w in (l, adjoint(l), a))
+  (own, below), (inverse, off) = (
+      (blocks(matrix, 0), blocks(matrix, 1) if steps > 1 else lower) for matrix in (l, inverse))
+  return [own, below, logdet, half, back, x, logdet, inverse, off]
+
+
+@pytest.mark.parametrize("steps, d, cols", BLOCKS)
+def test_block_tridiagonal(steps, d, cols, dtype, rng):
+  """Against dense matrices. Systems that fail are NaN, and the others do not change."""
+  batch, eps = 7, np.finfo(dtype).eps
+  diagonal, lower, _ = recursions.definite(rng, (batch,), steps, d, dtype)
+  b = matrices.general(rng, (batch, steps), d, cols, dtype)
+
+  @jax.jit
+  def handlers(diagonal, lower, b):
+    l, below, logdet, info = _steps.cholesky_blocks_p(diagonal, lower)
+    half = _steps.factor_solve_p(l, below, b, forward=True, back=False)
+    back = _steps.factor_solve_p(l, below, b, forward=False, back=True)
+    shared = _steps.factor_solve_p(l[0], below[0], b)
+    at_once = structured.solve_logdet_p(diagonal, lower, b)
+    inverse = _steps.inverse_of_factor_p(l, below)
+    return [l, below, logdet, half, back, *at_once[:2], *inverse], shared, info, at_once[2]
+
+  found, shared, *infos = jax.device_get(handlers(diagonal, lower, b))
+  expected = _of_dense(diagonal, lower, b)
+  for x, y in zip(found, expected, strict=True):
+    _close(x, y, eps)
+  _close(shared[0], found[5][0], eps)
+  assert not np.any(infos)
+  diagonal[3, steps - 1, d - 1, d - 1] = -1
+  diagonal[5, 0, 0, 0] = np.nan
+  again, _, *infos = jax.device_get(handlers(diagonal, lower, b))
+  info = np.zeros(batch, np.int32)
+  info[[3, 5]] = steps * d, 1
+  for x in infos:
+    np.testing.assert_array_equal(x, info)
+  for x, y in zip(again, found, strict=True):
+    np.testing.assert_array_equal(x[info == 0], y[info == 0])
+    assert np.isnan(x[info != 0]).all()
+
+
+@pytest.mark.parametrize("steps, d, cols", BLOCKS)
+def test_general_block_tridiagonal(steps, d, cols, dtype, rng):
+  batch, eps = 7, np.finfo(dtype).eps
+  lower, diagonal, upper, _ = recursions.general(rng, (batch,), steps, d, dtype)
+  b = matrices.general(rng, (batch, steps), d, cols, dtype)
+  handler = jax.jit(structured.general_solve_p)
+  x, info = jax.device_get(handler(lower, diagonal, upper, b))
+  a = recursions.dense(lower, diagonal, upper)
+  columns = b.reshape(batch, steps * d, cols)
+  residual = a @ x.reshape(columns.shape) - columns
+  assert np.abs(residual).max() < 100 * steps * d * eps * np.abs(a).max() * np.abs(x).max()
+  assert not info.any()
+  diagonal[2, 0] = 0
+  diagonal[4, steps - 1, d - 1, 0] = np.nan
+  again, info = jax.device_get(handler(lower, diagonal, upper, b))
+  np.testing.assert_array_equal(info, [0, 0, 1, 0, -1, 0, 0])
+  np.testing.assert_array_equal(again[info == 0], x[info == 0])
+  assert np.isnan(again[info != 0]).all()
+
+
+def test_many_block_tridiagonal(dtype, rng):
+  """So many that a block of threads is full, and that a block of a launch takes several groups."""
+  diagonal, lower, b = recursions.definite(rng, (SEVERAL_TEAMS,), 3, 2, dtype)
+  handler = jax.jit(structured.solve_logdet_p)
+  several = jax.device_get(handler(diagonal, lower, b))
+  alone = jax.device_get(handler(diagonal[-2:], lower[-2:], b[-2:]))
+  for x, y in zip(several, alone, strict=True):
+    np.testing.assert_array_equal(x[-2:], y)
+
+
+def _state_space(rng, steps, n, m, batch, dtype):
+  """Operands of the filter: F, Q and d for each step, H for all series, and a mask."""
+  def normal(*shape):
+    return rng.standard_normal(shape).astype(dtype)
+
+  def covariance(*shape):
+    x = normal(*shape, shape[-1])
+    return x @ x.mT + np.eye(shape[-1], dtype=dtype)
+
+  f = normal(batch, steps, n, n)
+  f *= dtype.type(0.9) / np.linalg.norm(f, 2, (-2, -1), keepdims=True)
+  seen = (rng.random((batch, steps, m)) < 0.7).astype(dtype)
+  return [normal(batch, steps, m), f, covariance(batch, steps, n), normal(1, m, n),
+          covariance(batch, 1, m), normal(batch, n), covariance(batch, n), normal(batch, 1, n),
+          normal(batch, steps, m), seen]
+
+
+# Teams of 4 and of 32 threads, the first with several in a warp; and in global memory, where what
+# the derivatives and the smoother need does not fit.
+SERIES = [(3, 2, 9, None), (18, 3, 2, None), (8, 2, 3, 3)]
+
+
+def _limit_shared(monkeypatch, words, dtype):
+  if words is not None:
+    monkeypatch.setenv("LINALG_PTX_SHARED", str(words * dtype.itemsize // 4))
+
+
+@pytest.mark.parametrize("n, m, batch, shared", SERIES)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_kalman_filter(n, m, batch, shared, dtype, rng, monkeypatch):
+  """Values, tangents and adjoints against scans. A series that fails is NaN from there on."""
+  dtype, steps = np.dtype(dtype), 4
+  _limit_shared(monkeypatch, shared, dtype)
+  tolerance = {"rtol": 0, "atol": 3e3 * np.finfo(dtype).eps}
+  operands = _state_space(rng, steps, n, m, batch, dtype)
+  found = jax.device_get(kalman.filter_p(*operands))
+  constants = *operands, *found[:2]
+  directions = [rng.standard_normal(x.shape).astype(dtype) for x in operands[:9]]
+  for i in (2, 4, 6):
+    directions[i] = directions[i] + directions[i].mT
+  cotangents = [rng.standard_normal(x.shape).astype(dtype) for x in found[:3]]
+  cotangents[1] = cotangents[1] + cotangents[1].mT
+  for operation, given in (
+      (kalman.filter_p, operands), (kalman.filter_jvp_p, (*constants, *directions)),
+      (kalman.filter_vjp_p, (*constants, *cotangents))):
+    results = jax.device_get(operation(*given))
+    expected = jax.device_get(jax.jit(operation._rules.fallback)(*given))
+    for i, (x, y) in enumerate(zip(results, expected, strict=True)):
+      if operation is kalman.filter_vjp_p and i in (2, 4, 6):
+        y = (y + y.mT) / 2
+      scale = np.abs(y).max(initial=1)
+      np.testing.assert_allclose(x / scale, y / scale, **tolerance)
+  operands[4][1] = -100 * np.eye(m)
+  again = jax.device_get(kalman.filter_p(*operands))
+  others = np.arange(batch) != 1
+  assert again[3][1] > 0 and not again[3][others].any()
+  for x, y in zip(again, found, strict=True):
+    np.testing.assert_array_equal(x[others], y[others])
+  assert np.isnan(again[0][1, -1]).all() and np.isnan(again[2][1])
+
+
+@pytest.mark.parametrize("n, m, batch, shared", SERIES)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_kalman_smoother(n, m, batch, shared, dtype, rng, monkeypatch):
+  """Against a scan. An almost unknown first state takes the steps of Rauch, Tung and Striebel."""
+  dtype, steps = np.dtype(dtype), 4
+  _limit_shared(monkeypatch, shared, dtype)
+  operands = _state_space(rng, steps, n, m, batch, dtype)
+  operands[6][0] *= 1e4
+  moments = kalman.filter_p(*operands)[:2]
+  found = jax.device_get(kalman.smoother_p(*operands, *moments))
+  expected = jax.jit(kalman.smoother_p._rules.fallback)(*operands, *moments)
+  for x, y in zip(found, jax.device_get(expected), strict=True):
+    x, y = (z.reshape(batch, steps, -1) for z in (x, y))
+    scale = np.abs(y).max(-1, keepdims=True, initial=1)
+    most = np.full((batch, 1, 1), 3e3 * np.finfo(dtype).eps)
+    most[0] *= 30
+    assert np.all(np.abs(x - y) <= most * scale)
+  alone = jax.device_get(kalman.smoother_p(
+      *(x if x.shape[0] == 1 else x[1:2] for x in operands), *(x[1:2] for x in moments)))
+  for x, y in zip(alone, found, strict=True):
+    np.testing.assert_array_equal(x[0], y[1])

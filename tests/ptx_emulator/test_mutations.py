@@ -103,6 +103,21 @@ def _of_svd_jvp(u, s, vh, da, du, ds, dvh):
   return gaps.min() * np.maximum(np.abs(changed - da), np.abs(turns).max(0))
 
 
+def _blocks(rng, batch, n):
+  (x,) = _definite(rng, 3 * batch, n)
+  (y,) = _general(rng, 2 * batch, n)
+  return [x.reshape(batch, 3, n, n), y.reshape(batch, 2, n, n) / 4]
+
+
+def _of_blocks(diagonal, lower, factor, below, logdet, info):
+  assert not info.any()
+  own = factor @ factor.mT - diagonal
+  own[:, 1:] += below @ below.mT
+  off = below @ factor[:, :-1].mT - lower
+  logs = 2 * np.log(np.diagonal(factor, 0, 2, 3)).sum((1, 2))
+  return np.concatenate([own.ravel(), off.ravel(), logdet - logs])
+
+
 def _of_solve(a, b, x, info):
   assert not info.any()
   return (a @ x - b) / np.linalg.cond(a)[:, None, None]
@@ -137,6 +152,12 @@ def _solve(kernel, n, batch, spare, blocks=1):
              lambda n: [((n, 3), F), ((), I)], _of_solve, {}, blocks, spare)
 
 
+def _block_cholesky(kernel, n, batch, spare, blocks=1):
+  return Run(
+      kernel, "linalg_block_tridiagonal_cholesky", n, batch, _blocks,
+      lambda n: [((3, n, n), F), ((2, n, n), F), ((), F), ((), I)], _of_blocks, {}, blocks, spare)
+
+
 def _svd_jvp(kernel, n, batch, spare):
   return Run(kernel, "linalg_svd_jvp", n, batch, _factors_and_tangent,
              lambda n: [((n, n), F), ((n,), F), ((n, n), F)], _of_svd_jvp, {}, 1, spare)
@@ -148,6 +169,7 @@ QUICK = [
     _cholesky("RunThreads.*SmallCholeskyIfE", 5, 1030, 1, blocks=64),
     _cholesky("RunWarps.*WarpCholeskyIfLi32E", 20, 3, 2),
     _cholesky("RunTeams.*TeamCholeskyIfE", 72, 2, 1),
+    _block_cholesky("RunTeams.*TeamFactorIfE", 12, 3, 5),
     _eigh("RunTeams.*ReduceEighIfLb1E", 20, 2, 7)]
 OTHERS = [
     _cholesky("RunTeams.*TeamCholeskyIfE", 33, 3, 1),

@@ -1,0 +1,34 @@
+// Shapes of the handlers for block-tridiagonal systems, on any backend.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/ffi.h"
+
+namespace linalg {
+
+// A batch of systems of `steps` diagonal blocks, each `d` by `d`.
+struct BlockTridiagonalShape {
+  int64_t batch, steps, d;
+
+  constexpr int64_t block() const { return d * d; }
+  constexpr int64_t below() const { return steps > 1 ? steps - 1 : 0; }
+  bool IsEmpty() const { return batch == 0 || steps == 0 || d == 0; }
+};
+
+inline BlockTridiagonalShape ReadBlockTridiagonalShape(const ffi::AnyBuffer& diagonal) {
+  const BatchShape shape = SplitBatch(diagonal, 3, "diagonal");
+  if (shape.rows != shape.cols) throw BadArgument("diagonal", "hold square blocks");
+  const auto dimensions = diagonal.dimensions();
+  return {.batch = shape.batch, .steps = dimensions[dimensions.size() - 3], .d = shape.rows};
+}
+
+// Blocks that move together: at least this many elements of each system, so that each memory access
+// is of a whole cache line, or of whole sectors of one.
+inline constexpr int64_t kElementsOfRun = 16;
+inline int64_t BlocksOfRun(int64_t d) {
+  return (kElementsOfRun + d * d - 1) / std::max<int64_t>(d * d, 1);
+}
+
+}  // namespace linalg
