@@ -38,7 +38,7 @@ def _solution(x, regular, dtype, what):
   failed = ~regular
   check(failed.astype(jnp.int32), what)
   x = x if jnp.issubdtype(dtype, jnp.complexfloating) else x.real
-  return nan_where(expand(failed[..., None, None], x), x, core=0).astype(dtype)
+  return nan_where(failed, x, core=2).astype(dtype)
 
 
 def _least(x):

@@ -213,6 +213,7 @@ def _plain(*operands):
 
 def _continuous_riccati(a, b, q, r):
   """Kleinman, On an iterative technique for Riccati equation computations (1968)."""
+  q, r = ((x + _adjoint(x)) / 2 for x in (q, r))
   g = b @ inv(r) @ _adjoint(b)
 
   def step(x):
@@ -224,6 +225,7 @@ def _continuous_riccati(a, b, q, r):
 
 def _discrete_riccati(a, b, q, r):
   """Hewer, An iterative technique for the computation of the steady state gains (1971)."""
+  q, r = ((x + _adjoint(x)) / 2 for x in (q, r))
 
   def step(x):
     k = solve(r + _adjoint(b) @ x @ b, _adjoint(b) @ x @ a)
