@@ -212,9 +212,9 @@ def reciprocal_gaps(gaps: jax.Array, norm: jax.Array, n: Any) -> jax.Array:
 
 
 @jax.custom_jvp
-def one_of_first_order(values: jax.Array, norm: jax.Array) -> jax.Array:
-  """1 for each matrix, (..., 1), whose derivative is NaN where two of its eigenvalues or singular
-  values are equal to rounding.
+def ones_of_first_order(values: jax.Array, norm: jax.Array) -> jax.Array:
+  """1 for each eigenvalue or singular value, (..., k), whose derivative is NaN where the value
+  equals another one to rounding.
 
   A first derivative that has it as a factor is unchanged, and its own derivatives are NaN there.
 
@@ -222,23 +222,27 @@ def one_of_first_order(values: jax.Array, norm: jax.Array) -> jax.Array:
     values: the values (..., k).
     norm: ‖A‖, real (..., 1), to which `smallest_gap` is relative.
   """
-  return zeros_like(norm + jnp.sum(values.real, axis=-1, keepdims=True)) + 1
+  return zeros_like(values.real + norm) + 1
 
 
-@one_of_first_order.defjvp
-def _one_of_first_order_jvp(primals, tangents):
+@ones_of_first_order.defjvp
+def _ones_of_first_order_jvp(primals, tangents):
   values, norm = primals
   gaps = values[..., None, :] - values[..., :, None]
   equal = (jnp.abs(gaps) <= smallest_gap(norm[..., None], values.shape[-1])) & ~on_diagonal(gaps)
-  factor = jnp.where(equal.any((-2, -1)), jnp.nan, 0).astype(norm.dtype)[..., None]
-  change = jnp.sum(tangents[0].real, axis=-1, keepdims=True)
-  return one_of_first_order(values, norm), factor * change
+  factor = jnp.where(equal.any(-1), jnp.nan, 0).astype(norm.dtype)
+  return ones_of_first_order(values, norm), factor * tangents[0].real
+
+
+def one_of_first_order(ones: jax.Array) -> jax.Array:
+  """1 for each matrix, (..., 1), whose derivative is NaN where that of one of its `ones` is."""
+  return 1 + jnp.sum(ones - 1, axis=-1, keepdims=True)
 
 
 @jax.custom_jvp
 def without_second_derivative(x: jax.Array, values: jax.Array, norm: jax.Array) -> jax.Array:
-  """`x`, (..., j), whose second derivatives are NaN where two of the `values` are equal to
-  rounding; see `one_of_first_order`."""
+  """`x`, (..., k), whose second derivatives are NaN where the one of the `values` (..., k) in its
+  place equals another; see `ones_of_first_order`."""
   del values, norm
   return x
 
@@ -246,7 +250,7 @@ def without_second_derivative(x: jax.Array, values: jax.Array, norm: jax.Array) 
 @without_second_derivative.defjvp
 def _without_second_derivative_jvp(primals, tangents):
   x, values, norm = primals
-  return x, tangents[0] * one_of_first_order(values, norm)
+  return x, tangents[0] * ones_of_first_order(values, norm)
 
 
 def binade(x: jax.Array) -> jax.Array:

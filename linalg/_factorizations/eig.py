@@ -13,6 +13,7 @@ from linalg._core.algebra import (
   info_of_nan,
   norm_of_rows,
   one_of_first_order,
+  ones_of_first_order,
   reciprocal_gaps,
 )
 from linalg._core.checks import check_converged
@@ -43,12 +44,12 @@ def _largest(v):
   return largest & (jnp.cumsum(largest, axis=-2) == 1)
 
 
-def _one(a, w):
-  return one_of_first_order(w, norm_of_rows(a)[..., None])
+def _ones(a, w):
+  return ones_of_first_order(w, norm_of_rows(a)[..., None])
 
 
 def _values_jvp(a, w, c):
-  return diagonal_of(c) * _one(a, w).astype(c.dtype)
+  return diagonal_of(c) * _ones(a, w).astype(c.dtype)
 
 
 def _vectors_jvp(a, w, v, c):
@@ -68,7 +69,7 @@ def _vectors_jvp(a, w, v, c):
   stretch = -jnp.sum(v.conj() * moved, axis=-2, keepdims=True).real
   turn = -at_largest(moved).imag / at_largest(v).real
   change = moved + v * jax.lax.complex(stretch, turn)
-  return change * _one(a, w)[..., None].astype(v.dtype)
+  return change * one_of_first_order(_ones(a, w))[..., None].astype(v.dtype)
 
 
 def _eig_jvp(primals, tangents):
@@ -164,7 +165,7 @@ def eig(a: ArrayLike, *, left: bool = False) -> Any:
   derivative follows this normalization. It is right for distinct eigenvalues, where no two elements
   of a vector are largest. Where a gap is within rounding, the rotation within the pair is taken to
   be zero. The derivative is then right for functions of the eigenvalues that are symmetric in the
-  pair, if A has a full set of eigenvectors. Second derivatives are NaN for such a matrix. The
+  pair, if A has a full set of eigenvectors. Second derivatives are NaN there, as in `eigh`. The
   derivative at a defective matrix is infinite.
 
   Rounding errors are relative to the balanced matrix. Where rows of A are of very different scale,

@@ -12,6 +12,7 @@ from linalg._core.algebra import (
   hermitian_part,
   info_of_nan,
   one_of_first_order,
+  ones_of_first_order,
   reciprocal_gaps,
   without_second_derivative,
 )
@@ -48,14 +49,15 @@ def eigenpairs_jvp(w, v, c):
   dw = diag C, and dV = V (F ∘ C), Fᵢⱼ = 1 / (wⱼ - wᵢ) off the diagonal. Source: Giles, Collected
   matrix derivative results for forward and reverse mode algorithmic differentiation (2008), 3.1. Vᴴ
   dV has a zero diagonal. F is 0 where a gap is within 8 √n eps ‖A‖: the two vectors are not
-  determined there. This is right for the projector onto their common space. Second derivatives of
-  a matrix with such a gap are NaN.
+  determined there. This is right for the projector onto their common space. Second derivatives
+  are NaN there: of the vectors, and of values that equal others.
   """
   gaps = w[..., None, :] - w[..., :, None]
   norm = _largest(w)
-  one = one_of_first_order(w, norm)
-  f = (reciprocal_gaps(gaps, norm[..., None], w.shape[-1]) * one[..., None]).astype(c.dtype)
-  return one * _real_diagonal(c), product(v, f * c)
+  ones = ones_of_first_order(w, norm)
+  one = one_of_first_order(ones)[..., None]
+  f = (reciprocal_gaps(gaps, norm[..., None], w.shape[-1]) * one).astype(c.dtype)
+  return ones * _real_diagonal(c), product(v, f * c)
 
 
 def _c(v, da, **part):
@@ -157,8 +159,9 @@ def eigh(a: ArrayLike, UPLO: str | None = None, symmetrize_input: bool = True) -
   An eigenvector is determined up to a phase, and among equal eigenvalues up to a rotation. A
   derivative has a meaning only where that choice has no effect. At equal eigenvalues the first
   derivative is right for symmetric functions of them and for projectors onto their common space. It
-  is not right for a general f(A). Second derivatives are NaN for a matrix with equal eigenvalues:
-  `funm_hermitian` has them.
+  is not right for a general f(A). Second derivatives are NaN there, of the equal eigenvalues and of
+  all vectors: `funm_hermitian` has them. Reverse mode spreads the NaN to the other eigenvalues.
+  Forward mode over forward mode does not: `jax.jacfwd(jax.jacfwd(f))`.
 
   float16 and bfloat16 are decomposed in float32, and the results rounded.
 
@@ -218,9 +221,10 @@ def eigvalsh(
   Returns:
     The eigenvalues, real (..., n), in ascending order; NaN where `eigh` gives NaN.
 
-  The first derivative is right for symmetric functions of equal eigenvalues. Second derivatives are
-  NaN for a matrix with eigenvalues that are equal to rounding: they depend on more than the
-  eigenvalues' derivatives. The trace of `funm_hermitian` has them.
+  The first derivative is right for symmetric functions of eigenvalues that are equal to rounding.
+  Second derivatives are NaN there: they depend on more than the eigenvalues' derivatives. The trace
+  of `funm_hermitian` has them. Reverse mode spreads the NaN to the other eigenvalues. Forward mode
+  over forward mode does not: `jax.jacfwd(jax.jacfwd(f))`.
 
   Algorithm: that of `eigh`, without vectors. The largest matrices in float32 and complex64 use
   LAPACK sytrd (hetrd), then QL in float64.
@@ -232,9 +236,16 @@ def eigvalsh(
   """
   a, dtype, lower = _operand("eigvalsh", a, UPLO)
   w = smooth_eigvalsh(a, lower=lower, symmetrize=symmetrize_input)
-  # A symmetric function f of equal eigenvalues has (fᵢᵢ - fᵢⱼ) |cᵢⱼ|² in its second derivative. The
-  # rules see the first derivatives fᵢ alone, and cannot have the term.
-  return without_second_derivative(w, w, _largest(w)).astype(real_dtype(dtype))
+  return of_first_order_if_equal(w).astype(real_dtype(dtype))
+
+
+def of_first_order_if_equal(w: jax.Array) -> jax.Array:
+  """Eigenvalues whose second derivatives are NaN where they equal others.
+
+  A symmetric function f of equal eigenvalues has (fᵢᵢ - fᵢⱼ) |cᵢⱼ|² in its second derivative. The
+  rules see the first derivatives fᵢ alone, and cannot have the term.
+  """
+  return without_second_derivative(w, w, _largest(w))
 
 
 def smooth_eigvalsh(a: ArrayLike, *, lower: bool = True, symmetrize: bool = True) -> jax.Array:

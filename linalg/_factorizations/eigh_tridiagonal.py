@@ -13,7 +13,7 @@ from linalg._core.algebra import adjoint, diagonal_of, expand, info_of_nan, with
 from linalg._core.checks import check_converged
 from linalg._core.operands import check_arrays, compute_dtype, real_dtype
 from linalg._core.public import public
-from linalg._factorizations.eigh import eigenpairs_jvp
+from linalg._factorizations.eigh import eigenpairs_jvp, of_first_order_if_equal
 from linalg._factorizations.matmul import congruence, product
 
 __all__ = ["eigh_tridiagonal"]
@@ -114,6 +114,7 @@ def _eigh_tridiagonal(d, e, eigvals_only, select, select_range):
   real = real_dtype(dtype)
   if eigvals_only:
     w, info = eigvalsh_tridiagonal_p(d, e)
+    w = of_first_order_if_equal(w)
   else:
     w, v, info = eigh_tridiagonal_p(d, e)
   check_converged(info, "eigendecomposition")

@@ -13,8 +13,9 @@ from linalg._core.operands import as_arrays, check_matrix
 from linalg._core.public import public
 from linalg._core.tuning import QR_DERIVATIVE, within
 from linalg._factorizations.householder import householder_qr_p
-from linalg._factorizations.lu import lu_p, lu_solve_p
+from linalg._factorizations.lu import lu_p
 from linalg._factorizations.matmul import product
+from linalg._factorizations.solve import factored_solve_p
 from linalg._factorizations.triangular import triangular_solve_p
 
 __all__ = ["QRResult", "qr"]
@@ -72,10 +73,13 @@ def _complement_jvp(q, dq_thin, n):
   top, bottom = q1[..., :n, :], q1[..., n:, :]
   dtop, dbottom = dq_thin[..., :n, :], dq_thin[..., n:, :]
   eye = identity(top)
-  packed, pivots, _, info = lu_p(top - eye)
+  packed, pivots, _, info = lu_p(jax.lax.stop_gradient(top - eye))
   singular = (info > 0)[..., None, None]
   packed = jnp.where(singular, eye, packed)
-  zh = lu_solve_p(packed, pivots, adjoint(bottom), transpose=True, conjugate=True)
+  # Derivatives of singular factors would be NaN, which `where` does not remove in reverse mode.
+  matrix = jnp.where(singular, eye, top - eye)
+  zh = factored_solve_p(
+      matrix, packed, pivots, adjoint(bottom), transpose=True, conjugate=True)
   moved = product(dq_thin, zh) - product(
       q1 + product(q2, zh, adjoint_b=True), dbottom - product(zh, dtop, adjoint_a=True),
       adjoint_b=True)

@@ -14,6 +14,7 @@ from linalg._core.algebra import (
   norm_of_rows,
   on_diagonal,
   one_of_first_order,
+  ones_of_first_order,
   smallest_gap,
   stored_diagonal,
   with_column,
@@ -167,8 +168,8 @@ def _schur_jvp(primals, tangents):
     dt = f + product(t, x) - product(x, t)
     dt = jnp.triu(dt) + jnp.where(in_block, dt, 0)
   # Second derivatives at equal eigenvalues would lack the rotation that is not determined.
-  one = one_of_first_order(diagonal_of(triangular), norm_of_rows(t)[..., None])
-  one = one[..., None].astype(t.dtype)
+  ones = ones_of_first_order(diagonal_of(triangular), norm_of_rows(t)[..., None])
+  one = one_of_first_order(ones)[..., None].astype(t.dtype)
   return (t, z, info), (one * dt, one * product(z, x), None)
 
 

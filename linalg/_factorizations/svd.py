@@ -14,6 +14,7 @@ from linalg._core.algebra import (
   info_of_nan,
   nan_where,
   one_of_first_order,
+  ones_of_first_order,
   permutation_matrix,
   reciprocal_gaps,
   without_second_derivative,
@@ -37,10 +38,10 @@ class SVDResult(NamedTuple):
   Vh: jax.Array
 
 
-def one_of_values(s, with_zero):
-  """`one_of_first_order`, where 0 is one more singular value if a matrix is not square."""
+def ones_of_values(s, with_zero):
+  """`ones_of_first_order`, where 0 is one more singular value if a matrix is not square."""
   values = jnp.pad(s, ((0, 0),) * (s.ndim - 1) + ((0, 1),)) if with_zero else s
-  return one_of_first_order(values, jnp.max(s, axis=-1, keepdims=True, initial=0))
+  return ones_of_first_order(values, jnp.max(s, axis=-1, keepdims=True, initial=0))
 
 
 def _tangents(u, s, vh, da):
@@ -57,8 +58,9 @@ def _tangents(u, s, vh, da):
   opposite amounts. Where a gap is within 8 √k eps ‖A‖ the pairs are not determined and R is 0. That
   is right for the projectors onto their common spaces and for U₁ V₁ᴴ. Q is 0 only where both values
   are that small, and 1 / S where the value is. The columns that complete U and V do not rotate
-  among themselves: they change by -U₁ dU₁ᴴ U₂. Second derivatives of a matrix with such a gap are
-  NaN, because R as 0 is not right for them.
+  among themselves: they change by -U₁ dU₁ᴴ U₂. Second derivatives
+  are NaN there, because R as 0 is not right for them: of the vectors, and of values that equal
+  others.
   """
   k = s.shape[-1]
   m, n = da.shape[-2:]
@@ -68,8 +70,9 @@ def _tangents(u, s, vh, da):
   p = product(u1, forward, adjoint_a=True)
   row, col = s[..., None, :], s[..., :, None]
   norm = jnp.max(row, axis=-1, initial=0, keepdims=True)
-  one = one_of_values(s, with_zero=m != n)
-  inverse_of = lambda x: (reciprocal_gaps(x, norm, k) * one[..., None]).astype(p.dtype)
+  ones = ones_of_values(s, with_zero=m != n)
+  one = one_of_first_order(ones)[..., None]
+  inverse_of = lambda x: (reciprocal_gaps(x, norm, k) * one).astype(p.dtype)
   together = (p + adjoint(p)) * inverse_of(row - col)
   apart = (p - adjoint(p)) * inverse_of(row + col)
   du = product(u1, (together + apart) / 2)
@@ -87,7 +90,7 @@ def _tangents(u, s, vh, da):
     if vh.shape[-2] > k:
       v2 = v[..., k:]
       dv = jnp.concatenate([dv, -product(v1, product(outside, v2, adjoint_a=True))], axis=-1)
-  return [du, one * diagonal_of(p).real, adjoint(dv)]
+  return [du, ones[..., :k] * diagonal_of(p).real, adjoint(dv)]
 
 
 square_jvp_p, square_vjp_p = linear_pair(
@@ -174,8 +177,9 @@ def _hermitian_svd(a):
 def _svdvals(a, hermitian):
   if hermitian:
     # Eigenvalues of opposite signs may have equal magnitudes and still have second derivatives.
-    values, info = eigvalsh_p(a, lower=True, symmetrize=True)
-    s = product(_descending(values), jnp.abs(values)[..., None])[..., 0]
+    w, info = eigvalsh_p(a, lower=True, symmetrize=True)
+    values = product(_descending(w), w[..., None])[..., 0]
+    s = jnp.abs(values)
   else:
     s, info = svdvals_p(a)
     values = s
@@ -268,8 +272,8 @@ def svd(
   determined up to a common rotation. A derivative has a meaning only where that choice has no
   effect. The first derivative is right at equal singular values for symmetric functions of them,
   projectors onto their common spaces, and the polar factor U Vh. At a singular value of zero, U Vh
-  has no derivative. Second derivatives are NaN for a matrix with equal singular values, or with
-  one of 0 if it is not square: use `polar`.
+  has no derivative. Second derivatives are NaN there, as they are in `eigh`; 0 counts as a singular
+  value of a matrix that is not square. `polar` has them.
 
   float16 and bfloat16 are decomposed in float32, and the results rounded.
 
@@ -358,8 +362,7 @@ def svdvals(x: ArrayLike, /) -> jax.Array:
     The singular values, real (..., min(m, n)), in descending order; NaN where `svd` gives NaN.
 
   The first derivative is right for symmetric functions of equal singular values. Second derivatives
-  are NaN for a matrix with singular values that are equal to rounding. `matrix_norm` has them for
-  their sum.
+  are NaN there, as they are in `eigvalsh`. `matrix_norm` has them for their sum.
 
   Algorithm: small matrices are computed one per lane, by reduction to bidiagonal form and implicit
   QR, at least in float64. The smallest of float32 and complex64 use one-sided Jacobi. Larger ones

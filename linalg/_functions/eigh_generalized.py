@@ -11,7 +11,7 @@ from linalg._core.checks import check, check_converged
 from linalg._core.operands import as_arrays, check_square, incompatible, real_dtype
 from linalg._core.public import public
 from linalg._factorizations.cholesky import cholesky_p
-from linalg._factorizations.eigh import eigh_p, eigvalsh_p
+from linalg._factorizations.eigh import eigh_p, eigvalsh_p, of_first_order_if_equal
 from linalg._factorizations.matmul import congruence, product
 from linalg._factorizations.triangular import triangular_solve_p
 
@@ -171,7 +171,7 @@ def eigh_generalized(
   if eigvals_only:
     w, info = eigvalsh_p(matrix, lower=True, symmetrize=True)
     check_converged(info, "eigendecomposition")
-    return w[..., chosen].astype(real)
+    return of_first_order_if_equal(w)[..., chosen].astype(real)
   w, v, info = eigh_p(matrix, lower=True, symmetrize=True)
   check_converged(info, "eigendecomposition")
   v = v if factor is None else _restore(factor, v, type)

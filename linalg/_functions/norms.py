@@ -106,9 +106,8 @@ def extreme_values(x: jax.Array) -> tuple[jax.Array, jax.Array]:
   """The largest and the smallest singular value. One that equals another has no second
   derivative."""
   s = smooth_svdvals(x)
-  ends = ((s[..., :1], s[..., :2]), (s[..., -1:], s[..., -2:]))
-  largest, smallest = (without_second_derivative(end, two, s[..., :1]) for end, two in ends)
-  return largest[..., 0], smallest[..., 0]
+  two = lambda values: without_second_derivative(values, values, s[..., :1])
+  return two(s[..., :2])[..., 0], two(s[..., -2:])[..., -1]
 
 
 def _matrix_norm(x, order, axis, keepdims):

@@ -233,8 +233,9 @@ def expm(A: ArrayLike, *, upper_triangular: bool = False, max_squarings: int = 1
   Returns:
     The exponentials (..., n, n).
 
-  float16 and bfloat16 are computed in float32, and the results rounded. Elements of 1 / eps or more
-  beside ones as small cost digits, even if a diagonal scaling would make them alike.
+  float16 and bfloat16 are computed in float32, and the results rounded. Elements that are far
+  larger than others cost digits, even if a diagonal scaling would make them alike. At 1 / eps times
+  the size of the others they leave none.
 
   Algorithm: scaling, Padé approximation of degree 13 (float64) or 7 (float32), and squaring; Higham
   (2005). The norms of powers choose the scaling of each matrix (Al-Mohy and Higham 2009).

@@ -9,12 +9,18 @@ from jax import lax
 from jax.typing import ArrayLike
 
 import linalg
-from linalg._core.algebra import adjoint, diagonal_of, reciprocal_gaps, zeros_like
+from linalg._core.algebra import (
+    adjoint,
+    diagonal_of,
+    one_of_first_order,
+    reciprocal_gaps,
+    zeros_like,
+)
 from linalg._core.operands import as_arrays, check_matrix, real_dtype
 from linalg._core.public import public
 from linalg._factorizations.matmul import product
 from linalg._factorizations.qr import qr_p
-from linalg._factorizations.svd import one_of_values
+from linalg._factorizations.svd import ones_of_values
 from linalg.distributed._layout import rows_of
 from linalg.distributed._tall import Rows, orthonormal
 
@@ -61,9 +67,10 @@ def _triplets_jvp(rows, iterations, primals, tangents):
   p = rows.inner(u, forward)
   row, column = s[..., None, :], s[..., :, None]
   norm = jnp.max(row, axis=-1, initial=0, keepdims=True)
-  one = one_of_values(s, with_zero=False)
+  ones = ones_of_values(s, with_zero=False)
+  one = one_of_first_order(ones)[..., None]
   inverse_of = lambda x: (
-      one[..., None] * reciprocal_gaps(x, norm, s.shape[-1])).astype(p.dtype)
+      one * reciprocal_gaps(x, norm, s.shape[-1])).astype(p.dtype)
   together, apart, inverse = map(inverse_of, (row - column, row + column, row))
 
   def inside(sign, other):
@@ -81,7 +88,7 @@ def _triplets_jvp(rows, iterations, primals, tangents):
   start = zeros_like(forward), product(v, inside(-1, adjoint(p))), adjoint(p)
   m, dv, other = lax.fori_loop(0, iterations + 1, turn, start)
   return (u, s, v), (
-      rows.outer(u, inside(1, other)) + m, one * diagonal_of(p).real, dv)
+      rows.outer(u, inside(1, other)) + m, ones * diagonal_of(p).real, dv)
 
 
 def _error(rows, a, u, s, vh):

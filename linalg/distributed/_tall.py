@@ -17,7 +17,7 @@ from linalg._core.operands import as_arrays, check_matrix, incompatible, real_dt
 from linalg._core.public import public
 from linalg._factorizations.matmul import product
 from linalg._factorizations.qr import QRResult, qr_p, qr_r_p, thin_tangents, times_inverse
-from linalg._factorizations.svd import SVDResult, one_of_values, values_tangent
+from linalg._factorizations.svd import SVDResult, ones_of_values, values_tangent
 from linalg._functions.lstsq import counted, tolerance
 from linalg._functions.pinv import default_rtol, threshold
 from linalg.distributed._layout import (
@@ -264,8 +264,7 @@ def _svdvals(rows: Rows, a):
 def _svdvals_jvp(rows, primals, tangents):
   (a,), (da,) = primals, tangents
   u, s, vh = _svd(rows, a)
-  one = one_of_values(s, with_zero=False)
-  return s, one * values_tangent(vh, rows.inner(u, da), axis=-1)
+  return s, ones_of_values(s, with_zero=False) * values_tangent(vh, rows.inner(u, da), axis=-1)
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))

@@ -458,7 +458,8 @@ def solve_continuous_are(
     imaginary axis. It is NaN where there is none, where its estimated error exceeds a tenth of it,
     or where a matrix holds NaN or Inf; see `checked`. Eigenvalues of the closed loop whose real
     part is below √eps of their size count as on the axis. X loses digits where rows and columns of
-    A are of very different scale.
+    A are of very different scale. Many states and few inputs make X large: random A with 65 states
+    and 3 inputs is NaN in float32, and keeps half of the digits in float64.
 
   float16 and bfloat16 are solved in float32, and X rounded.
 

@@ -247,6 +247,25 @@ def test_second_derivatives_of_factors():
   np.testing.assert_allclose(found["largest"][1], [2 * 10 / 3, 2 * (9 / 2 + 1)], rtol=1e-13)
 
 
+def test_second_derivatives_of_each_value():
+  """A value that differs from all others has one beside equal values, in forward mode."""
+  e = np.array([[1.0, 2, 0], [2, -1, 3], [0, 3, 2]])
+  eye = np.eye(3)
+  functions = (
+      linalg.eigvalsh, lambda a: linalg.eigh(a)[0], linalg.eigvals, linalg.svdvals,
+      lambda a: linalg.svd(a)[1], lambda a: linalg.svd(a, compute_uv=False, hermitian=True),
+      lambda a: linalg.eigh_generalized(a, eye)[0],
+      lambda a: linalg.eigh_generalized(a, eye, eigvals_only=True),
+      lambda a: linalg.eigh_tridiagonal(jnp.diag(a), jnp.diag(a, 1))[0],
+      lambda a: linalg.eigh_tridiagonal(jnp.diag(a), jnp.diag(a, 1), eigvals_only=True))
+  slope = lambda f: lambda a: jax.jvp(f, (a,), (e,))[1]
+  curvatures = quick_jit(lambda a: [
+      jnp.sort(jax.jvp(slope(f), (a,), (e,))[1].real) for f in functions])(np.diag([2.0, 2, 5]))
+  for found in curvatures:
+    # λ″ = 2 Σ cᵢ² / (λ - λᵢ), and sort puts NaN last.
+    np.testing.assert_allclose(found, [6, np.nan, np.nan], rtol=1e-12)
+
+
 def test_second_derivatives_at_opposite_eigenvalues():
   """The singular values of a Hermitian matrix have them where only its eigenvalues' sizes agree."""
   a = np.stack([np.diag([1.0, -1, 3]), np.diag([1.0, 1, 3])])
@@ -537,12 +556,44 @@ def test_qr_of_an_upper_triangle(mode, shape, dtype, rng):
   close(back.real, 2 * along.real)
 
 
+def test_second_derivatives_of_complete_qr_of_an_upper_triangle(rng):
+  """They agree in all modes, though the factors of the reflectors' formula are singular."""
+  direction = matrices.general(rng, (), 4, 3, np.float64)
+  f = lambda t: jnp.sum(jnp.cos(linalg.qr(2 * jnp.eye(4, 3) + t * direction, "complete")[0]))
+  slope = jax.grad(f)
+  along = lambda g: lambda t: jax.jvp(g, (t,), (1.0,))[1]
+  forward, *others = quick_jit(
+      lambda t: (along(along(f))(t), along(slope)(t), jax.grad(slope)(t)))(0.0)
+  assert np.isfinite(forward)
+  np.testing.assert_allclose(others, forward, rtol=1e-12)
+
+
 @cases.each_double
 def test_raw_qr_of_an_upper_triangle(dtype, rng):
   """A reflector that is the identity has no direction, but a finite derivative."""
   a = np.triu(matrices.general(rng, (), 4, 3, dtype).real).astype(dtype)
   tangents = jax.jvp(lambda a: tuple(linalg.qr(a, mode="raw")), (a,), (np.ones_like(a),))[1]
   assert all(np.isfinite(x).all() for x in tangents)
+
+
+# Functions whose first result is NaN for the matrix that fails, and has a derivative.
+FAILING = [
+    function for function in cases.CATALOGUE
+    if function.fails and function.module != "linalg.distributed"
+    and function.name not in ("eigh_gauge_error", "lu_factor", "matrix_rank")]
+QUICK = ("expm", "solve", "scipy.solve_continuous_are")
+
+
+@pytest.mark.parametrize("function", [
+    pytest.param(x, id=x.full_name, marks=() if x.full_name in QUICK else pytest.mark.extended)
+    for x in FAILING])
+def test_derivatives_where_a_result_is_nan(function, rng):
+  """They are NaN too. The derivative of `where` would be 0."""
+  a, direction = cases.failing_matrix(function)[None], matrices.hermitian(rng, (1,), 3, np.float64)
+  f = lambda a: cases.failing(function, a)
+  value, slope, gradient = quick_jit(lambda a: (
+      *jax.jvp(f, (a,), (direction,)), jax.grad(lambda a: jnp.sum(f(a).real))(a)))(a)
+  assert all(np.isnan(x).any() for x in (value, slope, gradient))
 
 
 @selection.one_in(3)

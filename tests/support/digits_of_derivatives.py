@@ -11,8 +11,10 @@ import jax.numpy as jnp
 import mpmath
 import numpy as np
 
+import cases
 import hard_operands
 import many_digits
+import many_digits_of_factors
 import matrices
 from derivatives import real_product
 from quick import quick_jit
@@ -100,20 +102,55 @@ def _floors(here, speed, eps):
   return {mode: [eps * x for x in xs] for mode, xs in sizes.items()}
 
 
-# Functions whose errors in graded matrices are measured by roundings of each element. Errors of the
-# others are measured by the largest element, as they are for other kinds of matrices.
-BY_ELEMENTS = {
-    "cholesky", "cholesky_upper", "cholesky_jittered", "cho_solve", "inv", "solve", "solve_pos",
-    "solve_her", "det", "slogdet", "lu_slogdet", "cho_logdet", "triangular_solve",
-    "triangular_solve_right", "tridiagonal_solve", "norm", "vector_norm_3", "vector_norm_2",
-    "vector_norm_0.5", "vector_norm_-1", "matrix_norm_1", "matrix_norm_inf", "cond_1", "matmul",
-    "congruence", "congruence_adjoint", "cross", "vecdot", "diagonal", "trace", "matrix_transpose",
-    "block_diag", "matrix_power", "matrix_power_-2", "ldl", "matmul_toeplitz", "solve_banded",
-    "solveh_banded", "cholesky_banded", "cho_solve_banded"}
+GRAM = "gram_inverse_pth_root"  # which has no case: linalg has no such function
+ORACLES = many_digits.ORACLES | many_digits_of_factors.ORACLES
+# Functions that scale or convolve whole matrices.
+_OF_THE_NORM = {"expm", "expm_frechet", "solve_toeplitz"}
+# Functions that add products of matrices at every step.
+_RECURSIONS = {"kalman_filter", "kalman_smoother"}
+_ORTHOGONAL = tuple(f"linalg_{x}" for x in ("eig", "svd", "schur", "qr", "hessenberg"))
 
 
-# Functions whose results are projectors onto vectors. An error of one vector is an error of all.
-TOGETHER = {"eigh", "eigh_tridiagonal", "eigh_generalized", "svd", "svd_thin"}
+def _unit(case, kind):
+  """How large a rounding of the operands is: see `hard_operands.perturbed`.
+
+  In graded matrices it is relative to each element, unless the function uses orthogonal factors.
+  """
+  if case.name in _OF_THE_NORM:
+    return "norm"
+  if kind not in hard_operands.GRADED or case.name in _RECURSIONS | {GRAM}:
+    return "largest"
+  orthogonal = any(target.startswith(_ORTHOGONAL) for target in cases.targets_of(case))
+  return "largest" if orthogonal else "elements"
+
+
+def _with_positive_diagonal(*factors):
+  """R alone, or Q and R and what follows."""
+  at = min(len(factors) - 1, 1)
+  r = factors[at]
+  sign = jnp.sign(jnp.diagonal(r, axis1=-2, axis2=-1)).conj()
+  before = [x * sign[..., None, :].conj() for x in factors[:at]]
+  return *before, sign[..., None] * r, *factors[at + 1 :]
+
+
+def _invariant(case):
+  """The results of a case without what the operation leaves open."""
+
+  def of(*operands):
+    results = case.invariant(case.results(*operands))
+    if case.name == "schur":
+      return results[1:]  # a sum over the real form
+    if case.name in ("qr", "qr_r", "qr_pivoted"):
+      return _with_positive_diagonal(*jax.tree.leaves(results))
+    if not case.unordered or case.name.startswith("schur"):
+      return results
+    w, *vectors = results
+    order = jnp.argsort(many_digits_of_factors.place(w), axis=-1)
+    return (
+        jnp.take_along_axis(w, order, -1),
+        *(jnp.take_along_axis(v, order[..., None, None], -3) for v in vectors))
+
+  return of
 
 
 def errors(case, kinds, dtype, rng):
@@ -121,20 +158,23 @@ def errors(case, kinds, dtype, rng):
   dtype = np.dtype(dtype).type
   points = [hard_operands.make(case.name, kind, rng, dtype) for kind in kinds]
   stack = hard_operands.stacked(points)
-  function = lambda *x: case.invariant(case.results(*x))
+  function = _invariant(case)
+  shapes, whole = (jax.eval_shape(f, *stack.operands) for f in (function, case.results))
   cotangents = tuple(
-      matrices.general(rng, x.shape, 1, 1, np.dtype(x.dtype))[..., 0, 0]
-      for x in _inexact(jax.eval_shape(function, *stack.operands)))
+      matrices.general(rng, x.shape, 1, 1, np.dtype(x.dtype))[..., 0, 0] for x in _inexact(shapes))
+  # An error of one vector is an error of all projectors onto vectors.
+  rank = lambda xs: max(x.ndim for x in jax.tree.leaves(xs))
+  together = rank(shapes) > rank(whole)
   found = jax.device_get(_all_modes(function, stack.operands, stack.tangents, cotangents))
   return {
       kind: _errors_at(
           case, points[k], {mode: [x[k] for x in xs] for mode, xs in found.items()},
           [c[k] for c in cotangents], rng,
-          "elements" if kind in hard_operands.GRADED and case.name in BY_ELEMENTS else "largest")
+          _unit(case, kind), together)
       for k, kind in enumerate(kinds)}
 
 
-def _errors_at(case, point, found, cotangents, rng, how):
+def _errors_at(case, point, found, cotangents, rng, unit, together):
   inexact = [(x, dx) for x, dx in zip(*point, strict=True) if dx is not None]
   eps = float(np.finfo(inexact[0][0].dtype).eps)
   speed = max(float(_size(dx) / max(_size(x), 1e-30)) for x, dx in inexact)
@@ -142,12 +182,11 @@ def _errors_at(case, point, found, cotangents, rng, how):
       many_digits.exact(x) if x is not None and x.dtype.kind in "fc" else x for x in xs]
   with mpmath.workdps(many_digits.DIGITS):
     exactly = lambda *xs: _exactly(
-        many_digits.ORACLES[case.name], *(exact(x) for x in xs), cotangents)
+        ORACLES[case.name], *(exact(x) for x in xs), cotangents)
     here = exactly(*point)
-    near = [exactly(*(hard_operands.perturbed(rng, x, how) for x in point))
+    near = [exactly(*(hard_operands.perturbed(rng, x, unit) for x in point))
             for _ in range(SAMPLES)]
     floors = _floors(here, speed, eps)
     return {
-        mode: _ratio(found[mode], here[mode], [x[mode] for x in near], floors[mode],
-                     case.name in TOGETHER)
+        mode: _ratio(found[mode], here[mode], [x[mode] for x in near], floors[mode], together)
         for mode in found}

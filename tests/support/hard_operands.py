@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+import cases
 import linalg
 import many_digits
 import matrices
@@ -29,6 +30,11 @@ class Point(NamedTuple):
 ORDER = np.array([2, 0, 1])
 
 
+def _values(first, n):
+  """Eigenvalues or singular values: three given ones, and others that are apart from them."""
+  return np.concatenate([first, 2.5 + 0.5 * np.arange(n - N)])
+
+
 def _grades(kind, dtype, count=N):
   """Factors of rows or columns. The elements of a matrix then span 10^±8, or 10^±4 in single
   precision and of mild kinds. The smallest singular values of mild kinds must not count as zero."""
@@ -36,9 +42,12 @@ def _grades(kind, dtype, count=N):
   return 10.0 ** np.linspace(*((2, -2) if mild else (4, -4)), count)
 
 
-def _similar(rng, block, dtype):
-  x = matrices.well_conditioned(rng, (), N, dtype)
-  return x @ block @ np.linalg.inv(x)
+def _similar(rng, block, dtype, n=N):
+  """A matrix similar to a block of order 3, beside eigenvalues that are apart from it."""
+  full = np.diag(_values(np.zeros(N), n))
+  full[:N, :N] = block
+  x = matrices.well_conditioned(rng, (), n, dtype)
+  return x @ full @ np.linalg.inv(x)
 
 
 def _double(dtype):
@@ -50,34 +59,35 @@ def _near(dtype, gap):
   return gap if np.finfo(dtype).eps < 1e-10 else gap**0.5
 
 
-def _triangle(rng, dtype):
-  a = np.triu(matrices.well_conditioned(rng, (), N, dtype))
-  np.fill_diagonal(a, [1.5, 3, 2])
+def _triangle(rng, dtype, n=N):
+  a = np.triu(matrices.well_conditioned(rng, (), n, dtype))
+  np.fill_diagonal(a, _values([1.5, 3, 2], n))
   return a
 
 
-def general(rng, kind, dtype):
+def general(rng, kind, dtype, n=N):
   """A square matrix of a kind, and a direction."""
   wide = _double(dtype)
-  a = matrices.well_conditioned(rng, (), N, wide)
-  e = matrices.general(rng, (), N, N, wide)
-  unitary = lambda: matrices.unitary(rng, N, wide)
+  a = matrices.well_conditioned(rng, (), n, wide)
+  e = matrices.general(rng, (), n, n, wide)
+  unitary = lambda: matrices.unitary(rng, n, wide)
   near = _near(dtype, 1e-8)
   if kind in ("large", "small"):
     scale = 1e8 if kind == "large" else 1e-8
     return scale * a, scale * e
   if "graded" in kind or "permuted" in kind:
-    grades = _grades(kind, dtype)
+    grades = _grades(kind, dtype, n)
     a, e = (grades[:, None] * x * grades for x in (a, e))
-    return (a[ORDER], e[ORDER]) if "permuted" in kind else (a, e)
+    order = np.roll(np.arange(n), 1)
+    return (a[order], e[order]) if "permuted" in kind else (a, e)
   if kind == "triangular":
-    return _triangle(rng, wide), e
+    return _triangle(rng, wide, n), e
   if kind == "nearly_singular":
-    return (unitary() * [1, 0.5, near]) @ unitary(), e
+    return (unitary() * _values([1, 0.5, near], n)) @ unitary(), e
   if kind == "clustered":
-    return _similar(rng, np.diag([1, 1 + near, 2]), wide), e
+    return _similar(rng, np.diag([1, 1 + near, 2]), wide, n), e
   if kind == "nearly_defective":
-    return _similar(rng, np.array([[1, 1, 0], [near, 1, 0], [0, 0, 2]]), wide), e
+    return _similar(rng, np.array([[1, 1, 0], [near, 1, 0], [0, 0, 2]]), wide, n), e
   return a, e
 
 
@@ -96,28 +106,29 @@ def _hermitian(x):
   return (x + x.conj().T) / 2
 
 
-def positive(rng, kind, dtype):
+def positive(rng, kind, dtype, n=N):
   """A Hermitian positive definite matrix, and a Hermitian direction."""
   wide = _double(dtype)
-  a = matrices.positive_definite(rng, (), N, wide)
-  e = _hermitian(matrices.general(rng, (), N, N, wide))
+  a = matrices.positive_definite(rng, (), n, wide)
+  e = _hermitian(matrices.general(rng, (), n, n, wide))
   near = _near(dtype, 1e-8)
-  turned = lambda values: matrices.with_eigenvalues(rng, np.array(values), wide)
+  turned = lambda values: matrices.with_eigenvalues(rng, _values(values, n), wide)
   if kind in ("large", "small"):
     scale = 1e8 if kind == "large" else 1e-8
     return scale * a, scale * e
   if "graded" in kind or "permuted" in kind:
-    grades = _grades(kind, dtype)
+    grades = _grades(kind, dtype, n)
     a, e = (grades[:, None] * x * grades for x in (a, e))
-    return (a[ORDER][:, ORDER], e[ORDER][:, ORDER]) if "permuted" in kind else (a, e)
+    order = np.roll(np.arange(n), 1)
+    return (a[order][:, order], e[order][:, order]) if "permuted" in kind else (a, e)
   if kind == "triangular":
-    return np.diag([1.5, 3, 2]).astype(wide), e
+    return np.diag(_values([1.5, 3, 2], n)).astype(wide), e
   if kind == "nearly_singular":
     return turned([near, 0.5, 1]), e
   if kind == "clustered":
     return turned([1, 1 + near, 2]), e
   if kind == "nearly_defective":  # a Hermitian matrix is not; its eigenvalues may be equal
-    return np.diag([2, 2, 5]).astype(wide), e
+    return np.diag(_values([2, 2, 5], n)).astype(wide), e
   return a, e
 
 
@@ -215,16 +226,6 @@ def _two(rng, kind, dtype):
   return (a, b), (e, f)
 
 
-def _two_vectors(rng, kind, dtype):
-  (a, b), (e, f) = _two(rng, kind, dtype)
-  return (a[0], b[1]), (e[0], f[1])
-
-
-def _vector(rng, kind, dtype):
-  a, e = general(rng, kind, dtype)
-  return (a[0],), (e[0],)
-
-
 def _sylvester(rng, kind, dtype):
   (a, b), (e, f) = _two(rng, kind, dtype)
   small = lambda x: 0.3 * x[:2, :2]
@@ -260,8 +261,8 @@ def _toeplitz(rng, kind, dtype):
 
 
 def _bands(a, below, above):
-  """The diagonals of a matrix, with 7 where none is stored."""
-  ab = np.full((below + above + 1, N), 7, a.dtype)
+  """The diagonals of a matrix, with numbers of its scale where none is stored."""
+  ab = np.full((below + above + 1, N), np.abs(a).max(), a.dtype)
   for t in range(below + above + 1):
     for j in range(N):
       if 0 <= j + t - above < N:
@@ -306,67 +307,154 @@ def _hermitian_diagonals(rng, kind, dtype):
   return rows(a), rows(e)
 
 
-# How the operands of each case are made. Others are of their `matrix` kind.
+def _updated(rng, kind, dtype):
+  """An upper factor, and a vector with |R⁻ᴴ w| = 0.3."""
+  l, dl = _factor(rng, kind, dtype)
+  p = np.full(N, 0.3 / np.sqrt(N))
+  w = l @ p
+  return (l.conj().T, w), (dl.conj().T, l @ _columns(rng, l.dtype, N, 1)[:, 0])
+
+
+def _reflectors(rng, kind, dtype):
+  a, e = general(rng, kind, dtype)
+  packed, taus = (np.asarray(x) for x in linalg.qr(a, mode="raw"))
+  packed = packed.T
+  scale = np.abs(packed) / np.abs(packed).max()
+  return (packed, taus), (e * scale, taus * _columns(rng, a.dtype, N, 1)[:, 0])
+
+
+def _reflectors_beside(left):
+  def of(rng, kind, dtype):
+    operands, tangents = _reflectors(rng, kind, dtype)
+    beside = lambda: _columns(rng, operands[0].dtype, *((N, 2) if left else (2, N)))
+    return (*operands, beside()), (*tangents, beside())
+
+  return of
+
+
+STEPS = 3  # of block-tridiagonal matrices with blocks of order 2
+
+
+def _blocks(a):
+  """(lower, diagonal, upper) blocks of a matrix of order 2 STEPS."""
+  parts = a.reshape(STEPS, 2, STEPS, 2).swapaxes(1, 2)
+  at = np.arange(STEPS)
+  return parts[at[1:], at[:-1]], parts[at, at], parts[at[:-1], at[1:]]
+
+
+def _rows_of_blocks(rng, dtype):
+  return matrices.general(rng, (STEPS,), 2, 2, dtype)
+
+
+def _block_system(rng, kind, dtype):
+  a, e = general(rng, kind, dtype, 2 * STEPS)
+  of = lambda x: (*_blocks(x), _rows_of_blocks(rng, a.dtype))
+  return of(a), of(e)
+
+
+def _definite_block_system(rng, kind, dtype):
+  """Blocks of L Lᴴ, where L is the factor of a matrix of the kind without its corner."""
+  a, e = positive(rng, kind, dtype, 2 * STEPS)
+  l = np.linalg.cholesky(a)
+  l[4:, :2] = 0
+
+  def of(x):
+    lower, diagonal, _ = _blocks(x)
+    return diagonal, lower, _rows_of_blocks(rng, a.dtype)
+
+  return of(l @ l.conj().T), of(e)
+
+
+def _state_space(rng, kind, dtype):
+  """Observations of two components, and a model of three states with a transition for each step."""
+  moves = [[x / np.linalg.norm(f, 2) for x in (f, df)]
+           for f, df in (general(rng, kind, dtype) for _ in range(STEPS))]
+  (q, dq), (p, dp) = positive(rng, kind, dtype), positive(rng, "random", dtype)
+  r, dr = positive(rng, "random", dtype)
+
+  def of(f, q, r, p):
+    y, h, mean = (matrices.general(rng, (), m, n, q.dtype) for m, n in ((STEPS, 2), (2, N), (1, N)))
+    return y, np.stack(f), q, h, r[:2, :2], mean[0], p
+
+  return of([f for f, _ in moves], q, r, p), of([df for _, df in moves], dq, dr, dp)
+
+
+# How the operands of cases are made if not as `_as_in_the_catalogue` makes them.
 _MAKERS = {
-    "cholesky": _alone(positive),
-    "cholesky_upper": _alone(positive),
-    "cholesky_jittered": _alone(positive),
     "cho_solve": _with_columns(_factor),
-    "solve": _with_columns(general),
     "solve_pos": _with_columns(positive),
     "solve_her": _with_columns(hermitian),
+    "lu_solve": _beside_columns(_lu),
     "lu_slogdet": _lu,
     "cho_logdet": _alone(_factor),
-    "lstsq": _with_columns(tall, N + 2),
+    "cholesky_update": _updated,
+    "cholesky_update_down": _updated,
+    "householder_product": _reflectors,
+    "ormqr": _reflectors_beside(left=True),
+    "ormqr_right_adjoint": _reflectors_beside(left=False),
     "pinv_hermitian": _alone(hermitian),
     "pinvh": _alone(hermitian),
     "triangular_solve": _with_columns(_triangular),
     "triangular_solve_right": _upper_and_rows,
     "tridiagonal_solve": _three_diagonals,
-    "eigh": _alone(hermitian),
-    "eigvalsh": _alone(hermitian),
     "eigh_tridiagonal": _hermitian_diagonals,
     "eigvalsh_tridiagonal": _hermitian_diagonals,
     "eigh_generalized": _pair,
-    "svd_thin": _alone(tall),
-    "svdvals": _alone(tall),
-    "vector_norm_3": _vector,
-    "vector_norm_2": _vector,
-    "vector_norm_0.5": _vector,
-    "vector_norm_-1": _vector,
-    "matmul": _two,
-    "congruence": _two,
-    "congruence_adjoint": _two,
-    "cross": _two_vectors,
-    "vecdot": _two_vectors,
-    "block_diag": _two,
     "sqrtm": _alone(right),
-    "funm_hermitian": _alone(hermitian),
-    "inverse_pth_root": _alone(positive),
     "solve_sylvester": _sylvester,
     "solve_continuous_lyapunov": _left,
     "solve_discrete_lyapunov": _in_the_circle,
     "solve_continuous_are": _regulator,
     "solve_discrete_are": _regulator,
-    "ldl": _alone(hermitian),
     "solve_toeplitz": _toeplitz,
     "matmul_toeplitz": _toeplitz,
     "logm": _alone(right),
     "funm": _alone(right),
     "fractional_matrix_power": _alone(right),
-    "expm_frechet": _two,
-    "null_space": _alone(_wide),
-    "orth": _alone(tall),
     "solve_banded": _banded,
     "solveh_banded": _beside_columns(_lower_bands(positive)),
     "cholesky_banded": _lower_bands(positive),
     "cho_solve_banded": _beside_columns(_lower_bands(_factor)),
+    "block_tridiagonal_cholesky": _definite_block_system,
+    "block_tridiagonal_logdet": _definite_block_system,
+    "block_tridiagonal_solve": _block_system,
+    "gram_inverse_pth_root": _alone(tall),
+    "kalman_filter": _state_space,
+    "kalman_smoother": _state_space,
 }
+_OF_MATRIX = {
+    "general": general, "nonsingular": general, "positive": positive, "hermitian": hermitian}
+
+
+def _as_in_the_catalogue(name):
+  """Operands of the kinds and shapes of the case."""
+  case = cases.named(name)
+  shapes = [
+      x.shape for x in case.operands(np.random.default_rng(0), (), N + 2, N, np.dtype(np.float64))]
+  square = _OF_MATRIX[case.kind_of_matrix or "general"]
+
+  def of(rng, kind, dtype):
+    pairs = []
+    for shape in shapes:
+      if shape == (N + 2, N):
+        pairs.append(tall(rng, kind, dtype))
+      elif shape == (N, N + 2):
+        pairs.append(_wide(rng, kind, dtype))
+      elif shape == (N, N):
+        pairs.append(square(rng, kind, dtype))
+      elif shape == (N,):
+        pairs.append([x[len(pairs)] for x in general(rng, kind, dtype)])
+      else:  # right-hand sides
+        pairs.append([matrices.general(rng, (), *shape, _double(dtype)) for _ in range(2)])
+    return zip(*pairs, strict=True)
+
+  return of
 
 
 # Functions that compare singular values, or sums of eigenvalues, with rounding errors.
 _RANK = {
-    "pinv", "pinv_hermitian", "pinvh", "lstsq", "null_space", "orth", "solve_continuous_lyapunov"}
+    "pinv", "pinv_hermitian", "pinvh", "lstsq", "null_space", "orth", "solve_continuous_lyapunov",
+    "gram_inverse_pth_root"}
 # Functions that overflow at large matrices.
 _TAMED = {"expm", "expm_frechet", "funm_hermitian"}
 
@@ -376,11 +464,15 @@ def _tamed(x):
   return x / max(size, 1)
 
 
+def _maker(name):
+  return _MAKERS[name] if name in _MAKERS else _as_in_the_catalogue(name)
+
+
 def make(name, kind, rng, dtype) -> Point:
   """The operands of a case of the catalogue, rounded to the dtype, and directions."""
   if name in _RANK and kind in GRADED:
     kind = f"mildly_{kind}"
-  operands, tangents = _MAKERS.get(name, _alone(general))(rng, kind, dtype)
+  operands, tangents = _maker(name)(rng, kind, dtype)
   if name in _TAMED:
     operands, tangents = (tuple(map(_tamed, x)) for x in (operands, tangents))
   cast = lambda x: x if x is None or x.dtype.kind not in "fc" else x.astype(dtype)
@@ -395,17 +487,20 @@ def stacked(points) -> Point:
       together([p.operands for p in points]), together([p.tangents for p in points]))
 
 
-def perturbed(rng, operands, how):
-  """Arrays with errors of one rounding, in proportion to each element or to the largest.
+def perturbed(rng, operands, unit):
+  """Arrays with errors of one rounding.
 
-  Hermitian operands stay Hermitian.
+  The rounding is relative to "elements", to the "largest" of each operand, or to the "norm": the
+  largest of all operands of its rank. Hermitian operands stay Hermitian.
   """
+  inexact = [x for x in operands if x is not None and x.dtype.kind in "fc"]
 
   def moved(x):
     if x is None or x.dtype.kind not in "fc":
       return x
     noise = np.sign(rng.standard_normal(x.shape)) * float(np.finfo(x.dtype).eps)
-    change = noise * (np.abs(x) if how == "elements" else np.abs(x).max())
+    alike = [y for y in inexact if y.ndim == x.ndim] if unit == "norm" else [x]
+    change = noise * (np.abs(x) if unit == "elements" else max(np.abs(y).max() for y in alike))
     if x.ndim == 2 and x.shape[0] == x.shape[1] and np.array_equal(x, x.conj().T):
       change = np.triu(change) + np.triu(change, 1).T
     return many_digits.exact(x) + many_digits.exact(change)

@@ -127,10 +127,19 @@ def _pencil(a, b):
   return w, _projectors(_adjoint(inverse) @ v)
 
 
-def _svd_invariant(a):
-  u, s, vh = svd(a)
-  pairs = u.T[:, :, None] * vh[:, None, :]
-  return s, pairs, u @ _adjoint(u), _adjoint(vh) @ vh
+def _svd_invariant(full):
+  """Singular values, products of pairs of vectors, and projectors onto all, as the catalogue's."""
+
+  def of(a):
+    u, s, vh = svd(a)
+    projectors = []
+    for v in (u, _adjoint(vh)):
+      projectors.append(v @ _adjoint(v))
+      if full and len(v) > len(s):
+        projectors.append(_eye(len(v)) - projectors[-1])
+    return s, u.T[:, :, None] * vh[:, None, :], *projectors
+
+  return of
 
 
 def _phase_and_logarithm(a):
@@ -354,8 +363,8 @@ ORACLES = {
     "eigh_tridiagonal": lambda d, e: _eigh_invariant(_hermitian_tridiagonal(d, e)),
     "eigvalsh_tridiagonal": lambda d, e: eigh(_hermitian_tridiagonal(d, e))[0],
     "eigh_generalized": _pencil,
-    "svd": _svd_invariant,
-    "svd_thin": _svd_invariant,
+    "svd": _svd_invariant(full=True),
+    "svd_thin": _svd_invariant(full=False),
     "svdvals": lambda a: svd(a)[1],
     "polar": _polar("right"),
     "polar_left": _polar("left"),

@@ -5,24 +5,19 @@ matrices that cannot be factored. A test counts how often the true error exceeds
 results promise. Functions of linalg.distributed are tested in tests/distributed/test_estimates.py.
 """
 
-import contextlib
-import dataclasses
 import importlib
-import inspect
-import re
-from collections.abc import Callable
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import scipy.linalg
 
 import cases
+import estimates
 import kinds
 import linalg.scipy
 import linalg.structured
 import long_double as exact
+from estimates import Row, lstsq_excess, n_eps, promises, rank_excess
 from linalg._catalogue import CATALOGUE, checks
 from linalg._catalogue.structured import dense
 from long_double import adjoint, size, wide
@@ -35,31 +30,7 @@ QUICK_SIZE = 7
 SIZES = (1, 2, QUICK_SIZE, 33, 64, 65, 130)
 
 
-@dataclasses.dataclass(frozen=True)
-class Row:
-  """A function that says something about its error.
-
-  Attributes:
-    call: stacks of operands -> all results.
-    excess: (operands, results) of one matrix -> the true error, over the error that the results
-      promise. 0 where they promise nothing.
-    spectrum: that of the matrices.
-    operands: a stack of matrices -> stacks of operands.
-    few: how often the excess may be above 10, of all matrices.
-    dtypes: the dtypes to test.
-    slow: whether the programs take long to compile.
-  """
-
-  call: Callable[..., Any]
-  excess: Callable[..., float]
-  spectrum: kinds.Spectrum = kinds.ANY
-  operands: Callable[..., tuple[np.ndarray, ...]] = lambda a: (a,)
-  few: float = 0
-  dtypes: tuple[Any, ...] = cases.DTYPES
-  slow: bool = False
-
-
-_SPECTRA = {
+SPECTRA = {
     "general": kinds.ANY, "nonsingular": kinds.ANY, "positive": kinds.POSITIVE,
     "hermitian": kinds.HERMITIAN}
 
@@ -79,35 +50,12 @@ def _of_case(name, call):
     theirs = case.oracle(*operands)
     return own / max(case.limit, ratio([np.asarray(x) for x in theirs]))
 
-  return Row(call, excess, _SPECTRA[case.kind_of_matrix], case.of_matrix)
-
-
-def _singular_values(a):
-  if not np.isfinite(a).all():
-    return np.full(min(a.shape), np.nan)
-  a, scale = exact._unscaled(wide(a))
-  return wide(scipy.linalg.svdvals(exact.narrow(a))) * scale
-
-
-def _rank_excess(a, rank, rtol):
-  """How far the rank's last singular value is below the cut-off, or the next one above it."""
-  s = np.append(_singular_values(a), 0)
-  cut_off = rtol * s[0]
-  if cut_off == 0:
-    return 0.0 if rank == 0 else np.inf
-  if not np.isfinite(cut_off):
-    return 0.0
-  last = cut_off / s[rank - 1] if rank and s[rank - 1] else float(rank > 0) * np.inf
-  return float(max(last if rank else 0, s[rank] / cut_off))
-
-
-def _n_eps(a):
-  return max(a.shape) * float(np.finfo(a.dtype).eps)
+  return Row(call, excess, SPECTRA[case.kind_of_matrix], case.of_matrix)
 
 
 def _rank_of(operands, results):
   (a,) = operands
-  return _rank_excess(a, int(results[-1]), _n_eps(a))
+  return rank_excess(a, int(results[-1]), n_eps(a))
 
 
 def _lstsq_operands(a):
@@ -115,21 +63,6 @@ def _lstsq_operands(a):
   batch, n = a.shape[:-2], a.shape[-1]
   more = general(rng, batch, 2, n, a.dtype) * a[..., :1, :]
   return np.concatenate([a, more], -2), general(rng, batch, n + 2, 2, a.dtype)
-
-
-def _lstsq_excess(operands, results):
-  """The rank, the residuals of x and the singular values, each against its rounding."""
-  (a, b), (x, residuals, rank, s) = operands, results
-  if not np.isfinite(x).all():
-    return 0.0 if not np.isfinite(a).all() else np.inf
-  unit = 10 * _n_eps(a)
-  misfit = np.sqrt(np.sum(np.abs(wide(b) - wide(a) @ wide(x)) ** 2, 0))
-  scale = size(s) * size(x) + size(b)
-  values = _singular_values(a)
-  return max(
-      float(size(np.sqrt(wide(residuals)) - misfit) / (unit * scale)),
-      float(size(wide(s) - values) / (unit * size(values))) if size(values) else 0.0,
-      _rank_excess(a, int(rank), _n_eps(a)))
 
 
 def _jittered_excess(operands, results):
@@ -244,7 +177,7 @@ ROWS: dict[str, Row] = {
         "solve_logdet_pos", lambda a, b: linalg.solve_logdet(a, b, assume_a="pos")),
     "linalg.cholesky_jittered": Row(
         linalg.cholesky_jittered, _jittered_excess, kinds.POSITIVE),
-    "linalg.lstsq": Row(linalg.lstsq, _lstsq_excess, operands=_lstsq_operands),
+    "linalg.lstsq": Row(linalg.lstsq, lstsq_excess, operands=_lstsq_operands),
     "linalg.matrix_rank": Row(lambda a: (linalg.matrix_rank(a),), _rank_of),
     "linalg.scipy.pinvh": Row(
         lambda a: linalg.scipy.pinvh(a, return_rank=True), _rank_of, kinds.POSITIVE),
@@ -274,26 +207,6 @@ OTHERS = {
     "linalg.structured.block_tridiagonal_solve": "says that its _ex form returns info"}
 
 
-def broken(n, dtype):
-  """Matrices that few functions can factor."""
-  eye = np.eye(n, dtype=dtype)
-  ones = np.ones((n, n), dtype)
-  nan = eye.copy()
-  nan[-1, -1] = np.nan
-  indefinite = eye.copy()
-  indefinite[-1, -1] = -1
-  return {"zero": 0 * eye, "equal": ones, "NaN": nan, "indefinite": indefinite}
-
-
-def matrices_of(spectrum, n, dtype):
-  """kind -> a matrix."""
-  found = {}
-  for kind in kinds.KINDS:
-    with contextlib.suppress(kinds.LeftOut):
-      found[kind] = kinds.matrix(kind, np.random.default_rng(n), n, np.dtype(dtype), spectrum)
-  return found | broken(n, dtype)
-
-
 def _each():
   return [
       pytest.param(name, n, dtype, id=f"{name}-{n}-{dtype.__name__}",
@@ -305,33 +218,12 @@ def _each():
 @pytest.mark.parametrize("name, n, dtype", _each())
 def test_estimates(name, n, dtype):
   """The true error hardly ever exceeds ten times what the results promise."""
-  row = ROWS[name]
-  some = matrices_of(row.spectrum, n, dtype)
-  operands = row.operands(np.stack(list(some.values())))
-  results = [np.asarray(x) for x in quick_jit(row.call)(*operands)]
-  found = {}
-  with np.errstate(all="ignore"):
-    for i, kind in enumerate(some):
-      found[kind] = row.excess([x[i] for x in operands], [x[i] for x in results])
-  wrong = {kind: x for kind, x in found.items() if not x <= 10}
-  assert len(wrong) <= row.few * len(found), wrong
-  # Most of the matrices are within what the function takes.
-  assert sum(x > 0 for x in found.values()) >= (5 if n > 2 else 0) or "rank" in name, found
-
-
-# The words of docstrings that promise an estimate.
-_PROMISES = re.compile(r"\binfo\b|estimate|\branks?\b|[Rr]esidual|\berror\b")
-
-
-def _promises(function):
-  text = " ".join(inspect.getdoc(function).split())
-  returns = re.search(r"Returns:(.*?)(Algorithm|Example|Args:|$)", text)
-  return _PROMISES.search(returns[1] if returns else text[:300])
+  estimates.check(ROWS[name], n, dtype, quick_jit(ROWS[name].call))
 
 
 def test_the_table_is_complete():
   """It has all functions whose docstrings promise an estimate."""
   promising = {
       f"{x.module}.{name}" for x in CATALOGUE if x.module != "linalg.distributed"
-      for name in x.names if _promises(getattr(importlib.import_module(x.module), name))}
+      for name in x.names if promises(getattr(importlib.import_module(x.module), name))}
   assert promising == {name.partition(" of ")[0] for name in ROWS} | set(OTHERS)
