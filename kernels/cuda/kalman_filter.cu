@@ -574,14 +574,13 @@ void KalmanFilter(cudaStream_t stream, ffi::AnyBuffer y, ffi::AnyBuffer f, ffi::
   });
 }
 
-void KalmanFilterTangent(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer y,
-                         ffi::AnyBuffer f, ffi::AnyBuffer q, ffi::AnyBuffer h, ffi::AnyBuffer r,
-                         ffi::AnyBuffer mean, ffi::AnyBuffer cov, ffi::AnyBuffer b,
-                         ffi::AnyBuffer d, ffi::AnyBuffer seen, ffi::AnyBuffer means,
-                         ffi::AnyBuffer covs, ffi::AnyBuffer dy, ffi::AnyBuffer df,
-                         ffi::AnyBuffer dq, ffi::AnyBuffer dh, ffi::AnyBuffer dr,
-                         ffi::AnyBuffer dmean, ffi::AnyBuffer dcov, ffi::AnyBuffer db,
-                         ffi::AnyBuffer dd, Result new_means, Result new_covs,
+void KalmanFilterTangent(cudaStream_t stream, ffi::AnyBuffer y, ffi::AnyBuffer f, ffi::AnyBuffer q,
+                         ffi::AnyBuffer h, ffi::AnyBuffer r, ffi::AnyBuffer mean,
+                         ffi::AnyBuffer cov, ffi::AnyBuffer b, ffi::AnyBuffer d,
+                         ffi::AnyBuffer seen, ffi::AnyBuffer means, ffi::AnyBuffer covs,
+                         ffi::AnyBuffer dy, ffi::AnyBuffer df, ffi::AnyBuffer dq, ffi::AnyBuffer dh,
+                         ffi::AnyBuffer dr, ffi::AnyBuffer dmean, ffi::AnyBuffer dcov,
+                         ffi::AnyBuffer db, ffi::AnyBuffer dd, Result new_means, Result new_covs,
                          Result log_likelihood) {
   const SeriesShape series = ReadSeries(*new_means, "the tangents of the means");
   DispatchReal(y.element_type(), [&]<class T>(std::type_identity<T>) {
@@ -608,15 +607,15 @@ void KalmanFilterTangent(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuf
         .log_likelihood =
             Elements<T>(log_likelihood, series.batch, {}, "the tangent of the log likelihood"),
         .arrays = TakeArrays<TangentArrays<T>, T>(layout, n, m)};
-    LaunchTeamsAnywhere(stream, scratch, job, series.batch, SeriesTeamSize(n, m), layout);
+    LaunchTeams(stream, job, series.batch, SeriesTeamSize(n, m), layout);
   });
 }
 
-void KalmanFilterAdjoint(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer y,
-                         ffi::AnyBuffer f, ffi::AnyBuffer q, ffi::AnyBuffer h, ffi::AnyBuffer r,
-                         ffi::AnyBuffer mean, ffi::AnyBuffer cov, ffi::AnyBuffer b,
-                         ffi::AnyBuffer d, ffi::AnyBuffer seen, ffi::AnyBuffer means,
-                         ffi::AnyBuffer covs, ffi::AnyBuffer means_bar, ffi::AnyBuffer covs_bar,
+void KalmanFilterAdjoint(cudaStream_t stream, ffi::AnyBuffer y, ffi::AnyBuffer f, ffi::AnyBuffer q,
+                         ffi::AnyBuffer h, ffi::AnyBuffer r, ffi::AnyBuffer mean,
+                         ffi::AnyBuffer cov, ffi::AnyBuffer b, ffi::AnyBuffer d,
+                         ffi::AnyBuffer seen, ffi::AnyBuffer means, ffi::AnyBuffer covs,
+                         ffi::AnyBuffer means_bar, ffi::AnyBuffer covs_bar,
                          ffi::AnyBuffer likelihood_bar, Result y_bar, Result f_bar, Result q_bar,
                          Result h_bar, Result r_bar, Result mean_bar, Result cov_bar, Result b_bar,
                          Result d_bar) {
@@ -645,7 +644,7 @@ void KalmanFilterAdjoint(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuf
         .b = ReadSteps<T>(b_bar, series, -1, n, "the cotangent of the transition's offset"),
         .d = ReadSteps<T>(d_bar, series, -1, m, "the cotangent of the observation's offset"),
         .arrays = TakeArrays<AdjointArrays<T>, T>(layout, n, m)};
-    LaunchTeamsAnywhere(stream, scratch, job, series.batch, SeriesTeamSize(n, m), layout);
+    LaunchTeams(stream, job, series.batch, SeriesTeamSize(n, m), layout);
   });
 }
 
@@ -653,5 +652,5 @@ void KalmanFilterAdjoint(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuf
 }  // namespace linalg::cuda
 
 LINALG_HANDLER(linalg_kalman_filter, linalg::cuda::KalmanFilter, LINALG_CAPTURED);
-LINALG_HANDLER(linalg_kalman_filter_jvp, linalg::cuda::KalmanFilterTangent);
-LINALG_HANDLER(linalg_kalman_filter_vjp, linalg::cuda::KalmanFilterAdjoint);
+LINALG_HANDLER(linalg_kalman_filter_jvp, linalg::cuda::KalmanFilterTangent, LINALG_CAPTURED);
+LINALG_HANDLER(linalg_kalman_filter_vjp, linalg::cuda::KalmanFilterAdjoint, LINALG_CAPTURED);

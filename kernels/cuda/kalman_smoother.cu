@@ -309,11 +309,10 @@ struct TeamSmoother {
   }
 };
 
-void KalmanSmoother(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer y, ffi::AnyBuffer f,
-                    ffi::AnyBuffer q, ffi::AnyBuffer h, ffi::AnyBuffer r, ffi::AnyBuffer mean,
-                    ffi::AnyBuffer cov, ffi::AnyBuffer b, ffi::AnyBuffer d, ffi::AnyBuffer seen,
-                    ffi::AnyBuffer means, ffi::AnyBuffer covs, Result smoothed,
-                    Result smoothed_covs) {
+void KalmanSmoother(cudaStream_t stream, ffi::AnyBuffer y, ffi::AnyBuffer f, ffi::AnyBuffer q,
+                    ffi::AnyBuffer h, ffi::AnyBuffer r, ffi::AnyBuffer mean, ffi::AnyBuffer cov,
+                    ffi::AnyBuffer b, ffi::AnyBuffer d, ffi::AnyBuffer seen, ffi::AnyBuffer means,
+                    ffi::AnyBuffer covs, Result smoothed, Result smoothed_covs) {
   const SeriesShape series = ReadSeries(means, "the means");
   DispatchReal(y.element_type(), [&]<class T>(std::type_identity<T>) {
     const auto operands = ReadFilter<T>(series, y, f, q, h, r, mean, cov, b, d, seen);
@@ -327,11 +326,11 @@ void KalmanSmoother(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer y
         .smoothed_covs =
             ReadMatrices<T>(smoothed_covs, series, series.n, "the smoothed covariances"),
         .arrays = TakeArrays<SmootherArrays<T>, T>(layout, n, m)};
-    LaunchTeamsAnywhere(stream, scratch, job, series.batch, SeriesTeamSize(n, m), layout);
+    LaunchTeams(stream, job, series.batch, SeriesTeamSize(n, m), layout);
   });
 }
 
 }  // namespace
 }  // namespace linalg::cuda
 
-LINALG_HANDLER(linalg_kalman_smoother, linalg::cuda::KalmanSmoother);
+LINALG_HANDLER(linalg_kalman_smoother, linalg::cuda::KalmanSmoother, LINALG_CAPTURED);

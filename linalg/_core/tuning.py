@@ -39,9 +39,9 @@ TRIANGULAR_SQRT = {"cpu": Limit(64)}
 SLOGDET_INVERSE = {"cpu": None, "cuda": Limit(12, nbytes=1152)}
 
 
-# The states and the observations of Kalman filters that go to a handler. This limit was not
-# measured.
-MOST_STATES = 32
+# The states and the observations of Kalman filters that go to a handler. These limits were not
+# measured. On CUDA more would not fit in 99 KiB of shared memory, in float64.
+MOST_STATES = {"cpu": 32, "cuda": 23}
 
 # Products with Q that `accelerate` takes from JAX; benchmarks/crossovers/cpu_accelerate_ormqr.json.
 MOST_REFLECTORS = 128

@@ -227,9 +227,9 @@ def _fits(position):
   """The rule `suits`, by the operand at `position` whose matrices have n columns, and by y."""
 
   def suits(platform, *types, **attributes):
-    del platform, attributes
-    sizes = types[position].shape[-2:]
-    return all(isinstance(size, int) and size <= MOST_STATES for size in sizes)
+    del attributes
+    sizes, most = types[position].shape[-2:], MOST_STATES.get(platform, 0)
+    return all(isinstance(size, int) and size <= most for size in sizes)
 
   return suits
 
