@@ -12,6 +12,7 @@ namespace linalg {
 struct BlockTridiagonalShape {
   int64_t batch, steps, d;
 
+  double rows() const { return static_cast<double>(d); }
   constexpr int64_t block() const { return d * d; }
   constexpr int64_t below() const { return steps > 1 ? steps - 1 : 0; }
   bool IsEmpty() const { return batch == 0 || steps == 0 || d == 0; }

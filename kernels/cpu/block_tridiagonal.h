@@ -4,10 +4,9 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <string>
-#include <string_view>
 
 #include "kernels/arithmetic/logarithm.h"
+#include "kernels/block_tridiagonal_shape.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/once.h"
 #include "kernels/cpu/problem.h"
@@ -36,23 +35,6 @@ namespace small {
 LINALG_EACH_ELEMENT(LINALG_BLOCK_STEPS, extern)
 
 }  // namespace small
-
-// A batch of systems of `steps` diagonal blocks, each `d` by `d`.
-struct BlockTridiagonalShape {
-  int64_t batch, steps, d;
-
-  double rows() const { return static_cast<double>(d); }
-  int64_t block() const { return d * d; }
-  int64_t below() const { return std::max<int64_t>(steps - 1, 0); }
-  bool IsEmpty() const { return batch == 0 || steps == 0 || d == 0; }
-};
-
-inline BlockTridiagonalShape ReadBlockTridiagonalShape(const ffi::AnyBuffer& diagonal) {
-  const BatchShape shape = SplitBatch(diagonal, 3, "diagonal");
-  if (shape.rows != shape.cols) throw BadArgument("diagonal", "hold square blocks");
-  const auto dimensions = diagonal.dimensions();
-  return {.batch = shape.batch, .steps = dimensions[dimensions.size() - 3], .d = shape.rows};
-}
 
 // The blocks of matrices, or of factors, on the diagonal and below it. They may serve all systems.
 template <class T>
@@ -137,11 +119,6 @@ BlockResults<T> ReadBlockResults(const BlockTridiagonalShape& shape, Result& dia
           ResultElements<T>(lower, shape.batch, {shape.below(), d, d},
                             "the lower blocks of the result")};
 }
-
-// Blocks that move together: at least this many elements of each system, so that each memory access
-// is of a whole cache line.
-inline constexpr int64_t kElementsOfRun = 16;
-inline int64_t BlocksOfRun(int64_t d) { return (kElementsOfRun + d * d - 1) / (d * d); }
 
 // Requests `count` elements of each system of a group. A processor alone follows few streams, and
 // each lane is one.

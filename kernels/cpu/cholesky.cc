@@ -295,6 +295,17 @@ void CholeskySolve(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBuffer b
   });
 }
 
+// DispatchSize for real matrices in full registers. Other lanes gain too little for the time that
+// their code takes to compile.
+template <class E, class Body>
+void DispatchFullSize(int64_t n, Body&& body) {
+  if constexpr (!kComplexElement<E> && sizeof(E) == kRegisterBytes) {
+    DispatchSize(n, body);
+  } else {
+    body(ToInt(n));
+  }
+}
+
 // x and log det A. The factor is null where that is not wanted.
 template <class T>
 struct PositiveSolveLogdetProblem {
@@ -316,7 +327,7 @@ struct PositiveSolveLogdetProblem {
     ForEachSmallSystem(pool, systems, factoring + systems.Operations(),
                        [&]<class E>(int64_t i, E* a, E* x, RealElement<E>* spare) {
                          RealElement<E> logarithm, failed;
-                         DispatchSize(n, [&](auto order) {
+                         DispatchFullSize<E>(n, [&](auto order) {
                            failed = small::PositiveSolveLogdet(order, a, cols, x, logarithm, spare);
                          });
                          StoreElements(&logarithm, 1, logdet + i);
@@ -472,7 +483,7 @@ void PositiveSolveLogdetVjp(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::An
           RealElement<E> logdet;
           LoadElements(x_cotangents + i * columns, columns, columns, y);
           LoadElements(logdets + i, 1, 1, &logdet);
-          DispatchSize(n, [&](auto order) {
+          DispatchFullSize<E>(n, [&](auto order) {
             small::PositiveSolveLogdetVjp(order, l, ToInt(cols), x, y, logdet, work, spare);
           });
           StoreElements(l, size, a_cotangents + i * size);
