@@ -74,9 +74,9 @@ void PermuteLane(E* a, int n, int lane, Balanced<V>& balanced) {
   LanePointer(balanced.end)[lane] = static_cast<Lane<V>>(end);
 }
 
-// Replaces the n by n row-major matrix by Pᵀ A P.
-template <class E, class V = RealElement<E>>
-LINALG_ONCE void Permute(E* a, int n, Balanced<V>& balanced) {
+// The result for a matrix that is balanced already.
+template <class V>
+LINALG_INLINE void LeaveInPlace(int n, Balanced<V>& balanced) {
   for (int i = 0; i < n; ++i) {
     balanced.diagonal[i] = Number<V>(1);
     balanced.order[i] = Number<V>(i);
@@ -84,6 +84,12 @@ LINALG_ONCE void Permute(E* a, int n, Balanced<V>& balanced) {
   balanced.first = V{};
   balanced.end = Number<V>(n);
   balanced.permuted = false;
+}
+
+// Replaces the n by n row-major matrix by Pᵀ A P.
+template <class E, class V = RealElement<E>>
+LINALG_ONCE void Permute(E* a, int n, Balanced<V>& balanced) {
+  LeaveInPlace(n, balanced);
   V isolated{};
   for (int i = 0; i < n; ++i) {
     V row{}, column{};
