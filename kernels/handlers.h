@@ -29,6 +29,8 @@ consteval Backends CpuOnly([[maybe_unused]] std::string_view on_gpu) { return kC
 // "!" marks an operand without a batch.
 // clang-format off
 #define LINALG_FOR_EACH_TARGET(visit)                                                           \
+  visit(linalg_balance, CpuOnly("each row waits for the row before"),                             \
+        "Tnn > Tnn Rn In", "permute", "scale")                                                 \
   visit(linalg_banded_solve, kBoth, "TWn Tmn Tnm > Tnm I")                                      \
   visit(linalg_block_tridiagonal_cholesky, kBoth, "Tmnn THnn > Tmnn THnn R I")                  \
   visit(linalg_block_tridiagonal_chunks, CpuOnly("scans over the blocks of a chunk"),           \
@@ -77,7 +79,7 @@ consteval Backends CpuOnly([[maybe_unused]] std::string_view on_gpu) { return kC
         "Rkm Rknn Rknn Rkmn Rkmm Rn Rnn Rkn Rkm Rkm Rkn Rknn "                                  \
         "Rkn Rknn R > Rkm Rknn Rknn Rkmn Rkmm Rn Rnn Rkn Rkm")                                  \
   visit(linalg_kalman_means, CpuOnly("the Kalman filter of each series"),                       \
-        "Rkm Rknn Rknn Rkmn Rkmm Rn Rnn Rkn Rkm Rknn > Rkn R I")                                \
+        "Rkm Rknn! Rknn! Rkmn! Rkmm! Rn Rnn! Rkn Rkm Rknn! > Rkn R I")                          \
   visit(linalg_kalman_smoother, kBoth,                                                          \
         "Rkm Rknn Rknn Rkmn Rkmm Rn Rnn Rkn Rkm Rkm Rkn Rknn > Rkn Rknn")                       \
   visit(linalg_kalman_smoother_jvp, CpuOnly("scans over the steps"),                            \

@@ -180,6 +180,9 @@ def _nonempty(function):
   """SciPy has no solution of an equation without entries."""
   return lambda *operands: (function(*operands) if operands[0].size else operands[-1],)
 
+def _balance_oracle(a):
+  return scipy.linalg.matrix_balance(a) if a.size else (a, a)
+
 def _riccati(function):
   return lambda a, *rest: (function(a, *rest) if a.size else a,)
 
@@ -237,6 +240,20 @@ SCIPY_FUNCTIONS: tuple[Function, ...] = (
             case_of("ldl", lambda a: linalg.scipy.ldl(a)[:2], hermitian, (2,),
                     lambda a: scipy.linalg.ldl(a)[:2], condition=100, slow=True, scan=True,
                     zeros=True),
+        )),
+    _function(
+        "matrix_balance",
+        behaviours=(Behaviour(
+            "batches; the same permutation and powers of two in any batch; derivatives of B at a "
+            "constant T, to any order",
+            ("values/test_balance.py::test_agrees_with_scipy",
+             "values/test_balance.py::test_derivatives")),),
+        results={
+            "matrix_balance(a)": "tuple[Array, Array]",
+            "matrix_balance(a, separate=True)": "tuple[Array, tuple[Array, Array]]"},
+        cases=(
+            case_of("matrix_balance", linalg.scipy.matrix_balance, square_general, (2,),
+                    _balance_oracle, zeros=True),
         )),
     _function(
         "solve_toeplitz", behaviours=(TOEPLITZ,),

@@ -38,6 +38,7 @@ from linalg import (
     solve_triangular,
     sqrtm,
 )
+from linalg.scipy._balance import matrix_balance
 from linalg.scipy._banded import (
     cho_solve_banded,
     cholesky_banded,
@@ -104,6 +105,7 @@ __all__ = [
     "lu_factor",
     "lu_solve",
     "matmul_toeplitz",
+    "matrix_balance",
     "null_space",
     "orth",
     "pascal",

@@ -412,6 +412,14 @@ def _ldl_error(operands, results):
   return _relative(product, size(a)) if np.isfinite(product).all() else np.inf
 
 
+def _balance_error(operands, results):
+  """B is T⁻¹ A T, whose elements powers of two scale."""
+  (a,), (b, t) = operands, (wide(x) for x in results)
+  order, scale = np.argmax(t != 0, axis=0), np.max(t.real, axis=0)
+  exact = wide(a)[np.ix_(order, order)] * scale / scale[:, None]
+  return _relative(b - exact, np.max(np.abs(exact))) if np.isfinite(b).all() else np.inf
+
+
 def _projector_error(null):
   def error(operands, results):
     """The projector on the range has (I - P) A = 0, that on the null space A P = 0."""
@@ -608,6 +616,8 @@ TESTED: dict[str, Tested] = {
     "solve_discrete_are": Tested(
         _regulator(discrete=True), exact.riccati(scipy.linalg.solve_discrete_are, True),
         scipy.linalg.solve_discrete_are, told={"graded": _SCALES_OR_NAN}),
+    "matrix_balance": Tested(
+        _one(ANY), None, scipy.linalg.matrix_balance, error=_balance_error),
     "ldl": Tested(
         _one(HERMITIAN), None, lambda a: scipy.linalg.ldl(a)[:2], error=_ldl_error),
     "solve_toeplitz": Tested(

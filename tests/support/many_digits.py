@@ -11,6 +11,8 @@ import mpmath
 import numpy as np
 import scipy.linalg
 
+import linalg.scipy
+
 DIGITS = 90
 STEP = mpmath.mpf(10) ** -25
 
@@ -234,6 +236,12 @@ def _discrete_riccati(a, b, q, r):
   return _newton(scipy.linalg.solve_discrete_are(*_plain(a, b, q, r)), step)
 
 
+def _balance(a):
+  """B and T for the order and powers of two of the rounded matrix."""
+  _, t = linalg.scipy.matrix_balance(*_plain(a))
+  return inv(exact(t)) @ a @ exact(t), exact(t)
+
+
 def _ldl(a):
   """The factors at LAPACK's pivots, which it chooses at the rounded matrix."""
   l, d, order = scipy.linalg.ldl(*_plain(a))
@@ -403,6 +411,7 @@ ORACLES = {
     "solve_discrete_lyapunov": _discrete_lyapunov,
     "solve_continuous_are": _continuous_riccati,
     "solve_discrete_are": _discrete_riccati,
+    "matrix_balance": _balance,
     "ldl": _ldl,
     "solve_toeplitz": lambda c, r, b: solve(_toeplitz(c, r), b),
     "matmul_toeplitz": lambda c, r, x: _toeplitz(c, r) @ x,
