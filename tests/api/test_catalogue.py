@@ -33,10 +33,11 @@ OF_MATRICES = [
 OF_DERIVATIVES = {
     "linalg_det_cofactors", "linalg_inverse_permutation", "linalg_positive_solve_logdet_factor",
     "linalg_slogdet_inv_transposed", "linalg_solve_slogdet_inv_transposed"}
-# The handlers of operations that another operation's fallback calls: no jaxpr shows them.
+# The handlers of operations that another operation's fallback or batching rule calls: no jaxpr of
+# a call shows them.
 WITHIN_OPERATIONS = {
-    "linalg_parlett", "linalg_block_tridiagonal_chunks", "linalg_block_tridiagonal_chunks_solve",
-    "linalg_block_tridiagonal_factor_solve",
+    "linalg_parlett", "linalg_kalman_means", "linalg_block_tridiagonal_chunks",
+    "linalg_block_tridiagonal_chunks_solve", "linalg_block_tridiagonal_factor_solve",
     "linalg_block_tridiagonal_inverse_blocks"}
 
 

@@ -253,9 +253,10 @@ def test_what_one_thread_works_in():
 
 
 def test_limits_of_handlers():
-  """The tool decides all CUDA constants of linalg/_core/tuning.py."""
+  """The tool decides all CUDA constants of linalg/_core/tuning.py but for what memory limits."""
   limited = {
       name for name, x in vars(tuning).items() if isinstance(x, dict) and "cuda" in x}
+  limited.remove("MOST_STATES")
   assert {x.constant for x in cut_offs.CUT_OFFS if x.file == cut_offs.PYTHON} == limited
 
 

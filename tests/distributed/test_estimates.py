@@ -15,6 +15,8 @@ from matrices import general
 from one_matrix import AXES, PANEL, mesh_of
 from quick import quick_jit
 
+ONE_IN = 2
+
 SQUARE, TALL = {"axes": AXES, "panel": PANEL}, {"axes": ("x", "y")}
 QUICK = {("solve_ex", np.complex128), ("randomized_svd", np.float64)}
 

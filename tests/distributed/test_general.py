@@ -257,6 +257,7 @@ def derivatives(call, library, **axes):
       jax.jvp(value, (a, b), (da, db)), jax.jvp(gradient, (a, b), (da, db)))
 
 
+@pytest.mark.extended
 @each_derivative(CALLS, ("solve", AxisType.Explicit, np.complex128))
 def test_derivatives(name, kind, dtype, rng):
   """Derivatives are those of linalg's functions; no device holds a matrix."""

@@ -367,6 +367,7 @@ def derivatives(call, library):
   return all_modes
 
 
+@pytest.mark.extended
 @each_derivative(CALLS, ("solve", AxisType.Auto, np.complex128))
 def test_derivatives(name, kind, dtype, rng):
   """Derivatives are those of linalg's functions of the lower triangle; no device holds a matrix."""

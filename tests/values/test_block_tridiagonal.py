@@ -375,6 +375,7 @@ def test_first_failure_in_chunks(in_chunks, rng):
   np.testing.assert_array_equal(found, short)
 
 
+@pytest.mark.extended
 def test_derivatives_in_chunks(monkeypatch, rng):
   """JVP and VJP of a divided system are those of one that is not."""
   definite = _definite(rng, (2,), 17, 2)

@@ -24,6 +24,8 @@ from long_double import adjoint, size, wide
 from matrices import general
 from quick import quick_jit
 
+ONE_IN = 2
+
 pytestmark = pytest.mark.cpu
 
 QUICK_SIZE = 7

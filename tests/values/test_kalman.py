@@ -12,7 +12,6 @@ from jax.sharding import PartitionSpec as P
 
 import linalg
 import linalg.structured
-import selection
 import sharded
 from linalg.structured._kalman_operations import (
   filter_jvp_p,
@@ -22,6 +21,8 @@ from linalg.structured._kalman_operations import (
   smoother_p,
   smoother_vjp_p,
 )
+
+ONE_IN = 2
 
 # The parameters, and their sizes without batch and steps.
 CORES = {
@@ -166,7 +167,6 @@ def test_dense_conditional(per_step, missing, rng):
   assert int(filtered.info) == 0
 
 
-@selection.one_in(2)
 @pytest.mark.parametrize(("n", "m", "dtype"), [
     (1, 1, np.float64), (2, 1, np.float32), (3, 1, np.float64), (4, 1, np.float64),
     (4, 2, np.float64), (5, 7, np.float32), (13, 3, np.float64),
@@ -290,7 +290,6 @@ def _jax_results(kind, mask):
   return lambda y, parameters: FUNCTIONS[kind](y, **parameters, mask=mask)[:3]
 
 
-@selection.one_in(2)
 @pytest.mark.parametrize(("kind", "per_step"), [
     ("filter", False), ("smoother", True),
     pytest.param("filter", True, marks=pytest.mark.extended),
@@ -329,7 +328,6 @@ def test_derivatives(kind, per_step, rng):
   np.testing.assert_allclose(found[2:], [float(second)] * 3, rtol=1e-7)
 
 
-@selection.one_in(2)
 @pytest.mark.parametrize(("n", "shared"), [
     (3, [2]), (3, [3, 4, 5, 7, 8]), pytest.param(14, [2], marks=pytest.mark.extended),
     pytest.param(14, [3, 4, 5, 7, 8], marks=pytest.mark.extended)])
