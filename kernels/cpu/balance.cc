@@ -1,9 +1,9 @@
 // Balancing of general matrices, B = T⁻¹ A T with a permuted diagonal T of powers of two.
 //
 // Matrices up to kLaneEig run in lanes (kernels/small/balance.h), larger ones alone by the same
-// code. They are scaled to a norm near 1. B is then taken from A itself, since no power of two
-// rounds unless it leaves the range. A matrix that is not finite gets NaN for B and T, and the
-// identity for the permutation.
+// code. Once permuted, they are scaled to a norm near 1. B is then taken from A itself, since no
+// power of two rounds unless it leaves the range. A matrix that is not finite gets NaN for B and T,
+// and the identity for the permutation.
 #include "kernels/small/balance.h"
 
 #include <cmath>
@@ -64,12 +64,14 @@ struct BalanceProblem {
     const auto finite = extent.Finite();
     V unscale;
     const V factor = extent.Scale(unscale);
-    for (int64_t k = 0; k < count; ++k) x[k] = Choose(finite, factor * x[k], E{});
+    for (int64_t k = 0; k < count; ++k) x[k] = Choose(finite, x[k], E{});
     if (permute) {
       small::Permute(x, rows, found);
     } else {
       small::LeaveInPlace(rows, found);
     }
+    // Scaled before, a small element could become 0, and seem to isolate an eigenvalue.
+    for (int64_t k = 0; k < count; ++k) x[k] = factor * x[k];
     if (scale) small::Scale(x, rows, found);
     for (int k = 0; k < rows; ++k) {
       found.order[k] = finite ? found.order[k] : Number<V>(k);

@@ -54,7 +54,8 @@ def balancing(a: jax.Array) -> jax.Array:
     return quarters + jnp.where(given, share * (rows - cols), 0), None
 
   shares = jnp.where(jnp.arange(_SWEEPS) == 0, 2, 1).astype(size.dtype)
-  quarters, _ = jax.lax.scan(step, zeros_like(size[..., 0]), shares)
+  start = zeros_like(jnp.max(size, axis=-1, initial=0))
+  quarters, _ = jax.lax.scan(step, start, shares)
   e = (quarters + 2) >> 2
   largest = lambda x: jnp.max(x, axis=(-2, -1), initial=-LARGE_EXPONENT)
   spread = (

@@ -43,6 +43,10 @@ SLOGDET_INVERSE = {"cpu": None, "cuda": Limit(12, nbytes=1152)}
 # measured. On CUDA more would not fit in 99 KiB of shared memory, in float64.
 MOST_STATES = {"cpu": 32, "cuda": 23}
 
+# The elements of the gains of one model that a Kalman filter keeps, 128 MiB in float64. This limit
+# was not measured.
+MOST_GAINS = 1 << 24
+
 # Products with Q that `accelerate` takes from JAX; benchmarks/crossovers/cpu_accelerate_ormqr.json.
 MOST_REFLECTORS = 128
 

@@ -17,6 +17,7 @@ from linalg._core.algebra import (
   permutation_matrix,
   power_of_two,
 )
+from linalg._core.balancing import similar
 from linalg._core.operands import as_arrays, check_square, real_dtype
 from linalg._core.public import public
 from linalg._factorizations.matmul import congruence
@@ -74,8 +75,8 @@ def _exponents(a, active):
   n = a.shape[-1]
   place = expand(jnp.arange(n), active)
   size = jnp.where(active[..., None, :], jnp.abs(a), 0)
-  size = jnp.where(active[..., :, None], size, 0)
-  most = 100 if size.dtype == jnp.float32 else 800
+  most, up = (100, 40) if size.dtype == jnp.float32 else (800, 300)
+  size = jnp.where(active[..., :, None], size, 0) * power_of_two(jnp.int32(up), size.dtype)
 
   def step(k, i):
     one = place == i
@@ -116,9 +117,11 @@ def _fallback(a, *, permute, scale):
 
 
 def _scaled(a, diagonal):
-  """D⁻¹ A D"""
-  d = diagonal.astype(a.dtype)
-  return a * d[..., None, :] / d[..., :, None]
+  """D⁻¹ A D, in two steps: a quotient of two elements of D may be out of range."""
+  e = exponent_above(diagonal)
+  half = e >> 1
+  scaled = similar(similar(a, half), e - half)
+  return jnp.where(jnp.isfinite(diagonal)[..., None, :], scaled, jnp.nan)
 
 
 def _jvp(primals, tangents, **attributes):
@@ -188,8 +191,9 @@ def matrix_balance(
   leave the range.
 
   Algorithm: isolated eigenvalues move as in LAPACK's gebal. Scaling is in the 2-norm (James, Langou
-  and Lowery, On matrix balancing and eigenvector computation, 2014). Derivatives are those of B for
-  a constant T, to any order, since T changes in steps only.
+  and Lowery, On matrix balancing and eigenvector computation, 2014). It does not see elements that
+  are smaller than the largest one by a factor out of range. Derivatives are those of B for a
+  constant T, to any order, since T changes in steps only.
 
   Example:
     >>> import jax.numpy as jnp, linalg.scipy

@@ -81,8 +81,8 @@ def solve_sylvester(
   a, b, c = similar(a, d), similar(b, e), similar(c, d, e)
   (t, z), (s, w) = triangular_schur(a), triangular_schur(b)
   a, b, c = map(as_complex, (a, b, c))
-  sums = expand(diagonal_of(t), s[..., 0])[..., :, None] + (
-      expand(diagonal_of(s), t[..., 0])[..., None, :])
+  alphas, betas = diagonal_of(t), diagonal_of(s)
+  sums = expand(alphas, betas)[..., :, None] + expand(betas, alphas)[..., None, :]
   return _solution(
       similar(sylvester_p(a, t, z, b, s, w, c), -d, -e), _least(sums) >= tol, dtype,
       "has no unique solution: an eigenvalue of A is one of -B.")

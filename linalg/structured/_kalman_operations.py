@@ -26,7 +26,7 @@ from linalg._core.algebra import (
     zeros_like,
 )
 from linalg._core.linear_rules import linear_pair
-from linalg._core.tuning import MOST_STATES
+from linalg._core.tuning import MOST_GAINS, MOST_STATES
 from linalg._factorizations.cholesky import cholesky_p, cholesky_solve_p
 from linalg._factorizations.eigh import eigh_p
 from linalg._factorizations.matmul import product
@@ -284,13 +284,13 @@ _MODEL = (1, 2, 3, 4, 6, 9)
 
 
 def _is_one_model(operands):
-  """Whether covariances are the same for all series."""
+  """Whether covariances are the same for all series, and all gains fit in moderate memory."""
   y, *_, seen = operands
-  sizes = y.shape[-2], *operands[_H].shape[-2:]
+  steps, m, n = y.shape[-2], *operands[_H].shape[-2:]
   return (
       all(operands[i].ndim == _FILTER_RANKS[i] for i in _MODEL) and seen.shape[0] == 0
-      and all(isinstance(size, int) and size > 0 for size in sizes)
-      and _fits(_H)(None, *operands))
+      and all(isinstance(size, int) and size > 0 for size in (steps, m, n))
+      and max(m, n) <= max(MOST_STATES.values()) and steps * m * (m + n) <= MOST_GAINS)
 
 
 def _all_times(a, x):

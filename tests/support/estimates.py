@@ -72,10 +72,10 @@ def lstsq_excess(operands, results):
   misfit = np.sqrt(np.sum(np.abs(wide(b) - wide(a) @ wide(x)) ** 2, 0))
   scale = size(s) * size(x) + size(b)
   values = singular_values(a)
-  return max(
-      float(size(np.sqrt(wide(residuals)) - misfit) / (unit * scale)),
-      float(size(wide(s) - values) / (unit * size(values))) if size(values) else 0.0,
-      rank_excess(a, int(rank), n_eps(a)))
+  return float(np.max([  # max() would lose a NaN
+      size(np.sqrt(wide(residuals)) - misfit) / (unit * scale),
+      size(wide(s) - values) / (unit * size(values)) if size(values) else 0.0,
+      rank_excess(a, int(rank), n_eps(a))]))
 
 
 def broken(n, dtype):

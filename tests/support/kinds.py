@@ -778,7 +778,8 @@ def _reach(tested, kind, operands, eps):
     n = operands[0].shape[-1]
     for seed in range(10 if n < 10 else 3 if n < 50 else 1):
       moved = _tuple(rounded(np.random.default_rng(seed), *operands))
-      worst = max(worst, distance(moved, expected))
+      if not any(np.isnan(x).any() for x in moved):
+        worst = max(worst, distance(moved, expected))
   return worst
 
 
@@ -800,6 +801,7 @@ def loss(tested, kind, operands, results):
     error = lambda found: tested.error(operands, found)
   with np.errstate(all="ignore"):
     ours = error(results) / eps
+  ours = np.inf if np.isnan(ours) else ours
   n = operands[0].shape[-1]
   if ours <= 4 * n:
     return Loss(kind, n, eps, ours, 0, 0)

@@ -29,6 +29,10 @@ def _with_isolated(rng, n, dtype):
   return a[order][:, order]
 
 
+# Scaled to a norm of 1, its smallest elements would be 0, and seem to isolate eigenvalues.
+HARD = np.array([[1, 1e300, 0], [1e-300, 1, 1e-290], [0, 1e290, 1e308]])
+
+
 def _norms(b, active):
   part = np.abs(b[np.ix_(active, active)])
   return np.linalg.norm(part, axis=0), np.linalg.norm(part, axis=1)
@@ -72,12 +76,16 @@ def test_agrees_with_scipy(options, rng):
     np.testing.assert_allclose(theirs, np.linalg.solve(transform, a @ transform), rtol=1e-13)
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.complex64], ids=lambda dtype: dtype.__name__)
 @pytest.mark.parametrize("options", [{}, {"permute": False}, {"scale": False}], ids=str)
-def test_fallback(options, rng):
+def test_fallback(options, dtype, rng):
   """Other platforms find the same permutation and powers of two."""
+  decades = 5 if dtype == np.complex64 else 100
+  hard = np.eye(7, dtype=dtype)
+  hard[:3, :3] = HARD if dtype == np.float64 else np.sign(HARD) * np.abs(HARD) ** 0.1
   a = np.stack([
-      _graded(rng, 7, np.float64, 5), _with_isolated(rng, 7, np.float64), np.zeros((7, 7)),
-      np.full((7, 7), np.nan), np.triu(_graded(rng, 7, np.float64, 2))])
+      _graded(rng, 7, dtype, decades), _with_isolated(rng, 7, dtype), np.zeros((7, 7)),
+      np.full((7, 7), np.nan), np.triu(_graded(rng, 7, dtype, 2)), hard]).astype(dtype)
   attributes = {"permute": True, "scale": True} | options
   ours = balance_p(a, **attributes)
   theirs = jax.jit(lambda a: balance_p._rules.fallback(a, **attributes))(a)
@@ -87,12 +95,13 @@ def test_fallback(options, rng):
 
 def test_extremes_and_neighbours(rng):
   """Elements at both ends of the range are balanced without overflow; NaN stays alone."""
-  hard = np.array([[1, 1e300, 0], [1e-300, 1, 1e-290], [0, 1e290, 1e308]])
+  hard = HARD
   bad = np.array([[1, np.inf, 0], [0, 1, 0], [0, 0, 1]])
   plain = matrices.general(rng, (3,), 3, 3, np.float64)
   b, t = linalg.scipy.matrix_balance(np.stack([hard, bad, *plain]))
   assert np.isfinite(b[0]).all() and np.isnan(b[1]).all() and np.isnan(t[1][t[1] != 0]).all()
   np.testing.assert_array_equal(t[0] @ b[0], hard @ np.asarray(t[0]))
+  np.testing.assert_array_equal(np.argmax(t[0] != 0, axis=0), [0, 1, 2])
   alone = [linalg.scipy.matrix_balance(x) for x in plain]
   np.testing.assert_array_equal(b[2:], jnp.stack([x for x, _ in alone]))
   np.testing.assert_array_equal(t[2:], jnp.stack([x for _, x in alone]))

@@ -68,6 +68,14 @@ def test_results(case, dtype, n, rng):
     assert case.ratio(operands, results) <= case.limit, shape
 
 
+@cases.each([case for case in cases.TABLE if case.empty])
+def test_shapes_without_elements(case, rng):
+  """Matrices without entries have results. The calls are traced only: compiling takes long."""
+  operands = case.operands(rng, (2,), 0, 0, np.dtype(np.float64))
+  for x in jax.tree.leaves(jax.eval_shape(case.call, *operands)):
+    assert x.shape[:1] == (2,)
+
+
 @extended
 @CASES
 def test_no_elements(case, dtype, rng):

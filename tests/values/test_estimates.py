@@ -147,9 +147,9 @@ def _kalman_excess(operands, results):
   mean = (np.concatenate([p, p + noise], 1) @ beside)[:, 0]
   expected = -(y.reshape(-1) @ beside[:, 0] + logdet + y.size * np.log(2 * np.pi)) / 2
   unit = 30 * len(p) * float(np.finfo(operands[0].dtype).eps)
-  return max(
-      float(size(wide(means[-1]) - mean) / (unit * size(mean))),
-      float(abs(wide(likelihood) - expected) / (unit * max(abs(expected), 1))))
+  return float(np.max([  # max() would lose a NaN
+      size(wide(means[-1]) - mean) / (unit * size(mean)),
+      abs(wide(likelihood) - expected) / (unit * max(abs(expected), 1))]))
 
 
 def _norm_1(a):

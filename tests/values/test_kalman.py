@@ -240,6 +240,9 @@ def test_one_model_for_all_series(n, m, dtype, per_step, rng):
   assert np.flatnonzero(expected.info).tolist() == [3]
   mapped = jax.jit(jax.vmap(run, in_axes=(0, None)))(spoilt, parameters)
   few = run(spoilt[2:5], one)
+  for operands in ((spoilt, one), (spoilt, own)):
+    calls = run.lower(*operands).as_text().count("linalg_kalman_means")
+    assert calls == (operands[1] is one)
   for x, by_vmap, of_few, known in zip(run(spoilt, one), mapped, few, expected, strict=True):
     np.testing.assert_array_equal(x, known)
     np.testing.assert_array_equal(by_vmap, known)
@@ -667,6 +670,7 @@ def test_sharded_batch_of_one_model(kind, rng):
   with jax.set_mesh(mesh):
     compiled = jax.jit(lambda y: (run(y), jax.grad(loss)(y))).lower(placed).compile()
     assert not sharded.collectives(compiled.as_text())
+    assert "linalg_kalman_means" in compiled.as_text()
     found = compiled(placed)
   for x, known in zip(found[0], expected[0], strict=True):
     assert x.sharding.spec[0] == "x"
