@@ -383,15 +383,18 @@ def _may_be_recorded(handler):
 # These handlers only launch kernels, for all arguments.
 LAUNCH_ALONE = {
     f"linalg_{name}" for name in (
-        "cholesky_jvp", "cholesky_vjp", "det_cofactors", "eigh_jvp", "eigh_vjp",
-        "lu_pivots_to_permutation", "matmul", "matmul_transpose_a", "matmul_transpose_b", "qr_jvp",
-        "qr_vjp", "slogdet_inv_transposed", "svd_jvp", "svd_vjp")}
-# These always ask for scratch memory, for one of three purposes. They hold systems side by side or
-# levels of a reduction, full matrices, or Sturm sequences.
+        "block_tridiagonal_cholesky", "block_tridiagonal_factor_solve",
+        "block_tridiagonal_inverse_blocks", "cholesky_jvp", "cholesky_vjp", "det_cofactors",
+        "eigh_jvp", "eigh_vjp", "kalman_filter", "kalman_filter_jvp", "kalman_filter_vjp",
+        "kalman_smoother", "lu_pivots_to_permutation", "matmul", "matmul_transpose_a",
+        "matmul_transpose_b", "qr_jvp", "qr_vjp", "slogdet_inv_transposed", "svd_jvp", "svd_vjp")}
+# These always ask for scratch memory. It holds systems side by side or levels of a reduction,
+# factors of blocks, full matrices, or Sturm sequences.
 NEED_SCRATCH = {
     f"linalg_{name}" for name in (
-        "banded_solve", "cholesky_banded", "cholesky_banded_solve", "tridiagonal_solve",
-        "eigh_tridiagonal", "eigvalsh_tridiagonal")}
+        "banded_solve", "block_tridiagonal_solve", "block_tridiagonal_solve_logdet",
+        "cholesky_banded", "cholesky_banded_solve", "tridiagonal_solve", "eigh_tridiagonal",
+        "eigvalsh_tridiagonal")}
 
 
 def test_which_handlers_may_be_recorded():
