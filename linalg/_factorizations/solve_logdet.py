@@ -18,6 +18,7 @@ from linalg._core.algebra import (
   stored_diagonal,
   symmetrized,
   without_none,
+  zeros_like,
 )
 from linalg._core.checks import check_factors, check_positive
 from linalg._core.linear_rules import linear_pair
@@ -273,7 +274,7 @@ def solve_logdet(a: ArrayLike, b: ArrayLike, *, assume_a: str = "gen") -> SolveL
     solve = positive_solve_logdet_p if together else _without_factor
     x, logabsdet, info = solve(a, columns)
     check_positive(info)
-    sign = nan_where(info != 0, jnp.ones_like(logabsdet), core=0)
+    sign = nan_where(info != 0, zeros_like(logabsdet) + 1, core=0)
   else:
     solve = solve_slogdet_p if together else _general_apart
     x, sign, logabsdet, info = solve(a, columns)
