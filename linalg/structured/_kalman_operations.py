@@ -286,7 +286,7 @@ _MODEL = (1, 2, 3, 4, 6, 9)
 def _is_one_model(operands):
   """Whether covariances are the same for all series, and all gains fit in moderate memory."""
   y, *_, seen = operands
-  steps, m, n = y.shape[-2], *operands[_H].shape[-2:]
+  steps, (m, n) = y.shape[-2], operands[_H].shape[-2:]
   return (
       all(operands[i].ndim == _FILTER_RANKS[i] for i in _MODEL) and seen.shape[0] == 0
       and all(isinstance(size, int) and size > 0 for size in (steps, m, n))
