@@ -247,6 +247,7 @@ SCIPY_FUNCTIONS: tuple[Function, ...] = (
             "batches; the same permutation and powers of two in any batch; derivatives of B at a "
             "constant T, to any order",
             ("values/test_balance.py::test_agrees_with_scipy",
+             "values/test_balance.py::test_extremes_and_neighbours",
              "values/test_balance.py::test_derivatives")),),
         results={
             "matrix_balance(a)": "tuple[Array, Array]",

@@ -58,9 +58,8 @@ def _tangents(u, s, vh, da):
   opposite amounts. Where a gap is within 8 √k eps ‖A‖ the pairs are not determined and R is 0. That
   is right for the projectors onto their common spaces and for U₁ V₁ᴴ. Q is 0 only where both values
   are that small, and 1 / S where the value is. The columns that complete U and V do not rotate
-  among themselves: they change by -U₁ dU₁ᴴ U₂. Second derivatives
-  are NaN there, because R as 0 is not right for them: of the vectors, and of values that equal
-  others.
+  among themselves: they change by -U₁ dU₁ᴴ U₂. Second derivatives of the vectors are NaN there,
+  and those of values that equal others, because R as 0 is not right for them.
   """
   k = s.shape[-1]
   m, n = da.shape[-2:]

@@ -16,6 +16,7 @@ from linalg._core.algebra import (
   on_diagonal,
   permutation_matrix,
   power_of_two,
+  zeros_like,
 )
 from linalg._core.balancing import similar
 from linalg._core.operands import as_arrays, check_square, real_dtype
@@ -103,7 +104,7 @@ def _fallback(a, *, permute, scale):
   finite = exponent < LARGE_EXPONENT
   a = jnp.where(finite[..., None], a, jnp.zeros((), a.dtype))
   unit = power_of_two(-jnp.where(finite, exponent, 0), a.dtype)[..., None].astype(a.dtype)
-  exponents = jnp.sum(jnp.zeros_like(a, jnp.int32), axis=-1, dtype=jnp.int32)
+  exponents = zeros_like(exponent + expand(jnp.arange(a.shape[-1], dtype=jnp.int32), exponent))
   order = identity = exponents + expand(jnp.arange(a.shape[-1], dtype=jnp.int32), exponents)
   active = order >= 0
   if permute:

@@ -7,8 +7,6 @@ import pytest
 
 import random_programs
 
-ONE_IN = 2
-
 # One seed of each mode, that compiles quickly, and those of programs that once failed.
 QUICK = (15, 21, 30, 38, 91, 94, 104, 131)
 # Steps that call no function of the package.
