@@ -24,7 +24,7 @@ DECLARATIONS = ROOT / "tests/cuda/vendor_declarations.inc"
 # Words of a type that are not its name.
 QUALIFIERS = {"const", "signed", "unsigned"}
 # Types of C++ or its headers, and the vendor's structures that are passed as they are.
-KNOWN = {"void", "char", "int", "int64_t", "size_t", "float", "double"}
+KNOWN = {"void", "char", "int", "long", "int64_t", "size_t", "float", "double"}
 STRUCTURES = ("cuComplex", "cuDoubleComplex")
 
 
@@ -32,10 +32,12 @@ def type_of(parameter: str) -> str:
   """Returns a parameter's type in one spelling, with or without the parameter's name."""
   arrays = len(re.findall(r"\[\w*\]", parameter))
   parameter = re.sub(r"\[\w*\]", "", parameter)
+  parameter = re.sub(r"\blong long( int)?\b", "long_long", parameter)  # one word like the others
   words = re.findall(r"\w+", parameter)
   if len([word for word in words if word not in QUALIFIERS]) > 1:
     parameter = re.sub(r"\w+\s*$", "", parameter)
   parameter = re.sub(r"\s*\*\s*", "* ", f"{parameter}{'*' * arrays}")
+  parameter = parameter.replace("long_long", "long long")
   return re.sub(r"\* (?=\*|$)", "*", " ".join(parameter.split()))
 
 

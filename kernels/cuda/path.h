@@ -21,6 +21,7 @@ enum class GpuPath {
   kWarp,    // threads of a warp, which hold a matrix's rows in registers
   kTeam,    // a team of threads, in shared memory
   kBlock,   // a thread block, in global memory
+  kPanels,  // panel by panel: our kernels for a panel, cuBLAS for products with it
   kVendor,  // cuSOLVER and cuBLAS
   kSteps,   // several launches, of our kernels and perhaps of the vendor's
 };

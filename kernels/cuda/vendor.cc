@@ -71,6 +71,7 @@ void FindTyped(const Library& solver, const Library& blas, const std::string& le
   blas.Find("cublas" + letter + "getrfBatched", f.getrfBatched);
   blas.Find("cublas" + letter + "trsm_v2", f.trsm);
   blas.Find("cublas" + letter + "trsmBatched", f.trsmBatched);
+  blas.Find("cublas" + letter + "gemmStridedBatched", f.gemmStridedBatched);
 }
 
 }  // namespace

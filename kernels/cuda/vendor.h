@@ -96,6 +96,10 @@ struct TypedFunctions {
               const T* a, int lda, T* b, int ldb);
   int (*trsmBatched)(Blas, int side, int uplo, int trans, int diag, int m, int n, const T* alpha,
                      const T* const* a, int lda, T* const* b, int ldb, int batch);
+  int (*gemmStridedBatched)(Blas, int transa, int transb, int m, int n, int k, const T* alpha,
+                            const T* a, int lda, long long a_stride, const T* b, int ldb,
+                            long long b_stride, const T* beta, T* c, int ldc, long long c_stride,
+                            int batch);
 };
 
 extern Functions functions;
@@ -202,6 +206,18 @@ void TrsmBatched(Blas blas, Side side, FillMode uplo, Transposition trans, Diago
   Check(typed_functions<T>.trsmBatched(blas, side, uplo, trans, diag, m, n, &one, a, lda, b, ldb,
                                        batch),
         "trsmBatched");
+}
+
+// cublas<t>gemmStridedBatched(handle, transa, transb, m, n, k, alpha, A, lda, strideA, B, ldb,
+//                             strideB, beta, C, ldc, strideC, batchCount)
+template <class T>
+void GemmStridedBatched(Blas blas, Transposition transa, Transposition transb, int m, int n, int k,
+                        T alpha, const T* a, int lda, int64_t a_stride, const T* b, int ldb,
+                        int64_t b_stride, T beta, T* c, int ldc, int64_t c_stride, int batch) {
+  Check(
+      typed_functions<T>.gemmStridedBatched(blas, transa, transb, m, n, k, &alpha, a, lda, a_stride,
+                                            b, ldb, b_stride, &beta, c, ldc, c_stride, batch),
+      "gemmStridedBatched");
 }
 
 // Eigenvalues w, ascending, of a batch of Hermitian matrices, with eigenvectors in place of `a`.

@@ -102,7 +102,8 @@ SAME_NAME(cublasSetStream_v2);
   SAME(type, gesvdj, cusolverDn##letter##gesvdj);                            \
   SAME(type, getrfBatched, cublas##letter##getrfBatched);                    \
   SAME(type, trsm, cublas##letter##trsm_v2);                                 \
-  SAME(type, trsmBatched, cublas##letter##trsmBatched)
+  SAME(type, trsmBatched, cublas##letter##trsmBatched);                      \
+  SAME(type, gemmStridedBatched, cublas##letter##gemmStridedBatched)
 SAME_OF_TYPE(float, S, orgqr);
 SAME_OF_TYPE(double, D, orgqr);
 SAME_OF_TYPE(std::complex<float>, C, ungqr);

@@ -157,6 +157,37 @@ int TrsmOne(Blas, int side, int uplo, int trans, int diag, int m, int n, const T
   return 0;
 }
 
+template <class T>
+int GemmStridedBatched(Blas, int transa, int transb, int m, int n, int k, const T* alpha,
+                       const T* a, int lda, long long a_stride, const T* b, int ldb,
+                       long long b_stride, const T* beta, T* data, int ldc, long long c_stride,
+                       int batch) {
+  if (lda < std::max(1, transa == kPlain ? m : k) || ldb < std::max(1, transb == kPlain ? k : n) ||
+      ldc < std::max(1, m)) {
+    return 7;  // CUBLAS_STATUS_INVALID_VALUE
+  }
+  const auto get = [](const T* x, int ld, int op, int i, int j) {
+    const T value =
+        op == kPlain ? x[static_cast<int64_t>(j) * ld + i] : x[static_cast<int64_t>(i) * ld + j];
+    return op == kAdjoint ? ConjugateOf(value) : value;
+  };
+  for (int matrix = 0; matrix < batch; ++matrix) {
+    const Columns<T> c{data + matrix * c_stride, ldc};
+    for (int j = 0; j < n; ++j) {
+      for (int i = 0; i < m; ++i) {
+        T sum(0);
+        for (int l = 0; l < k; ++l) {
+          sum += get(a + matrix * a_stride, lda, transa, i, l) *
+                 get(b + matrix * b_stride, ldb, transb, l, j);
+        }
+        // The result is not read where beta is 0: it may be NaN.
+        c(i, j) = *alpha * sum + (*beta == T(0) ? T(0) : *beta * c(i, j));
+      }
+    }
+  }
+  return 0;
+}
+
 // body(std::type_identity<T>{})
 template <class Body>
 int OfType(cudaDataType type, Body&& body) {
@@ -273,6 +304,7 @@ void Fill(TypedFunctions<T>& f) {
     }
     return 0;
   };
+  f.gemmStridedBatched = &GemmStridedBatched<T>;
   f.trsm = &TrsmOne<T>;
   f.trsmBatched = [](Blas, int side, int uplo, int trans, int diag, int m, int n, const T* alpha,
                      const T* const* a, int lda, T* const* b, int ldb, int batch) {
