@@ -82,9 +82,9 @@ def _some_equal(turned):
 
   def operands(rng, batch, m, n, dtype):
     (a,) = square_general(rng, batch, m, n, dtype)
-    a = a + turned(np.swapaxes(a, -1, -2))
-    a[..., :1, -1] += rng.integers(2, size=(*batch, 1))[..., :n]
-    return (a,)
+    corner = (np.arange(n)[:, None] == 0) & (np.arange(n) == n - 1)
+    changed = rng.integers(2, size=(*batch, 1, 1)).astype(dtype)
+    return (a + turned(np.swapaxes(a, -1, -2)) + changed * corner,)
 
   return operands
 

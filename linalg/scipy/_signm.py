@@ -51,12 +51,15 @@ def _sign_of_triangle(t):
 
 def _sign_jvp(primals, tangents):
   # N dS + dS N = dA - S dA S, N = A S = (A²)^(1/2); Kenney and Laub, Polar decomposition and matrix
-  # sign function condition estimates, SIAM J. Sci. Stat. Comput. 12 (1991).
+  # sign function condition estimates, SIAM J. Sci. Stat. Comput. 12 (1991). Rounding adds a part
+  # that commutes with S, divided by the smallest eigenvalue. S dS = -dS S removes it.
   a, _, z, t = primals
   da = tangents[0]
   s = _sign_p(*primals)
   n = product(a, s)
-  return s, sylvester_p(n, t, z, n, t, z, da - product(s, product(da, s)))
+  turned = lambda x: product(s, product(x, s))
+  ds = sylvester_p(n, t, z, n, t, z, da - turned(da))
+  return s, (ds - turned(ds)) / 2
 
 
 # S = Z U Zᴴ. The last operand is the Schur form of A S in the basis Z.
