@@ -316,7 +316,7 @@ def _procrustes(a, b):
 
 def _real_form(x, v):
   """The real form of conjugate pairs: [[x₀, x₁], [-x₁, x₀]], and -v₁ and v₀ for v₀ ± i v₁."""
-  n = len(x)
+  n, x, v = len(x), _real(x), _real(v)
   w, vectors = exact(np.zeros((n, n))), v.copy()
   for j in range(0, n - 1, 2):
     w[j : j + 2, j : j + 2] = [[x[j], x[j + 1]], [-x[j + 1], x[j]]]
