@@ -78,10 +78,11 @@ class DiagonalFactor {
   int failed_ = 0;
 };
 
-// Returns 0, or the order of the first leading minor that is not positive. The factor is unfinished
-// then.
+// Factors the first n rows, and turns the other rows into those of the factor of a larger matrix.
+// There are others only if n is a multiple of kPanel. Returns 0, or the order of the first leading
+// minor that is not positive. The factor is unfinished then.
 template <class Team, class E>
-LINALG_TEAM int Cholesky(const Team& team, int n, E* a, int ld) {
+LINALG_TEAM int Cholesky(const Team& team, int rows, int n, E* a, int ld) {
   constexpr int kSize = kPanel<E>;
   const Tiling tiling(team);
   for (int k = 0; k < n; k += kSize) {
@@ -89,10 +90,15 @@ LINALG_TEAM int Cholesky(const Team& team, int n, E* a, int ld) {
     const DiagonalFactor<E> diagonal(end - k, a + k * ld + k, ld);
     if (diagonal.failed() != 0) return k + diagonal.failed();
     team.Phase([&](int thread) {
-      for (int i = end + thread; i < n; i += team.size()) diagonal.SolveBelow(a + i * ld + k);
+      for (int i = end + thread; i < rows; i += team.size()) diagonal.SolveBelow(a + i * ld + k);
     });
-    const Updated<E> rest{
-        .c = a, .ld = ld, .first_row = end, .rows = n, .first_col = end, .cols = n, .lower = true};
+    const Updated<E> rest{.c = a,
+                          .ld = ld,
+                          .first_row = end,
+                          .rows = rows,
+                          .first_col = end,
+                          .cols = n,
+                          .lower = true};
     const PanelFactor<E> below{.first = a + k, .stride = ld, .step = 1};
     team.Phase([&](int thread) {
       // It is in this phase, because in the one before another thread may still read the block.
@@ -125,7 +131,7 @@ template <class Team, class E>
 LINALG_TEAM TriangularFactor<E> CholeskyFactor(const Team& team, int n, E* a, int ld,
                                                HermitianPart part) {
   LowerHermitianPart(team, n, a, ld, part);
-  return {.a = a, .ld = ld, .lower = part.lower, .info = Cholesky(team, n, a, ld)};
+  return {.a = a, .ld = ld, .lower = part.lower, .info = Cholesky(team, n, n, a, ld)};
 }
 
 }  // namespace linalg::team
