@@ -160,42 +160,63 @@ struct FinishPanels {
       : problem(problem), tiles(tiles, tiles), tile(layout.Take<E>(PanelTile::kElements)) {}
 
   __device__ void Run(const Team& team, int64_t i, char* slice) const {
-    constexpr int kSize = PanelTile::kSize, kLd = PanelTile::kLd;
-    const auto [matrix, tile_row, tile_col] = tiles(i);
-    if (tile_col > tile_row) return;
-    const bool lower = problem.part.lower, is_diagonal = tile_row == tile_col;
-    const int info = problem.info[matrix];
-    const int64_t n = problem.n, i0 = tile_row * kSize, j0 = tile_col * kSize;
-    const int rows = PanelTile::Count(problem.n, tile_row);
-    const int cols = PanelTile::Count(problem.n, tile_col);
-    E* const factor = problem.factor + matrix * n * n;
-    E *const below = factor + i0 * n + j0, *const above = factor + j0 * n + i0;
+    constexpr int kLd = PanelTile::kLd;
+    const Place place(*this, i);
+    if (place.col > place.row) return;
+    const bool is_diagonal = place.row == place.col, lower = problem.part.lower;
     E* const a = tile.In(slice);
+    const int info = problem.info[place.matrix];
     if (info == 0 && (is_diagonal || !lower)) {
       team.Phase([&](int thread) {
-        PanelTile::ForEach(team, thread, rows, cols,
-                           [&](int r, int c) { CopyGlobal(below + r * n + c, a + r * kLd + c); });
+        const E* const source = place.below;
+        PanelTile::ForEach(team, thread, place.rows, place.cols, [&](int r, int c) {
+          CopyGlobal(source + r * int64_t{problem.n} + c, a + r * kLd + c);
+        });
         FinishCopies();
       });
-      if (is_diagonal) team::Cholesky(team, rows, rows, a, kLd);
+      if (is_diagonal) team::Cholesky(team, place.rows, place.rows, a, kLd);
     }
     const team::TriangularFactor<E> result{.a = a, .ld = kLd, .lower = lower, .info = info};
-    team.Phase([&](int thread) {
-      if (is_diagonal) {
-        PanelTile::ForEach(team, thread, rows, cols, [&](int r, int c) {
-          StoreGlobal<E>(result(r, c), below + r * n + c);
-        });
-        return;
-      }
-      if (info != 0 || !lower) {
-        PanelTile::ForEach(team, thread, rows, cols, [&](int r, int c) {
-          StoreGlobal<E>(lower ? NaN<E>() : E{}, below + r * n + c);
-        });
-      }
-      PanelTile::ForEach(team, thread, cols, rows, [&](int r, int c) {
-        const E x = lower ? E{} : info != 0 ? NaN<E>() : Conj(a[c * kLd + r]);
-        StoreGlobal<E>(x, above + r * n + c);
+    team.Phase([&](int thread) { Store(team, thread, Place(*this, i + team::Again(0)), result); });
+  }
+
+ private:
+  // A pair of tiles on both sides of the diagonal. It is found again after the factorisation, which
+  // needs all registers.
+  struct Place {
+    int64_t matrix, row, col;
+    int rows, cols;
+    E *below, *above;
+
+    __device__ __forceinline__ Place(const FinishPanels& job, int64_t i) {
+      const auto found = job.tiles(i);
+      matrix = found.matrix, row = found.i, col = found.j;
+      rows = PanelTile::Count(job.problem.n, row), cols = PanelTile::Count(job.problem.n, col);
+      const int64_t n = job.problem.n;
+      E* const factor = job.problem.factor + matrix * n * n;
+      below = factor + (row * n + col) * PanelTile::kSize;
+      above = factor + (col * n + row) * PanelTile::kSize;
+    }
+  };
+
+  __device__ __forceinline__ void Store(const Team& team, int thread, const Place& place,
+                                        const team::TriangularFactor<E>& result) const {
+    const int64_t n = problem.n;
+    const bool lower = result.lower, failed = result.info != 0;
+    if (place.row == place.col) {
+      PanelTile::ForEach(team, thread, place.rows, place.cols, [&](int r, int c) {
+        StoreGlobal<E>(result(r, c), place.below + r * n + c);
       });
+      return;
+    }
+    if (failed || !lower) {
+      PanelTile::ForEach(team, thread, place.rows, place.cols, [&](int r, int c) {
+        StoreGlobal<E>(lower ? NaN<E>() : E{}, place.below + r * n + c);
+      });
+    }
+    PanelTile::ForEach(team, thread, place.cols, place.rows, [&](int r, int c) {
+      const E x = lower ? E{} : failed ? NaN<E>() : Conj(result.a[c * PanelTile::kLd + r]);
+      StoreGlobal<E>(x, place.above + r * n + c);
     });
   }
 };
