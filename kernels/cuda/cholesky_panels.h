@@ -131,7 +131,7 @@ struct FactorPanel {
       });
       FinishCopies();
     });
-    const int failed = team::Cholesky(team, rows, cols, a, kLd);
+    const int failed = team::Cholesky</*kDiagonal=*/false>(team, rows, cols, a, kLd);
     team.Phase([&](int thread) {
       if (failed == 0) {
         PanelTile::ForEach(team, thread, rows - cols, cols, [&](int r, int c) {

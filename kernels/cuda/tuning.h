@@ -44,9 +44,10 @@ inline constexpr int64_t kColumnsOfSolve = 128;
 // are wider, so cuBLAS loads fewer bytes for each: cuda_panels_cholesky.json.
 inline constexpr int kCholeskyPanel = 32;
 inline constexpr int64_t kCholeskyGroup = 128;
-// Rows of a panel below its diagonal block that a thread block takes: cuda_panels_cholesky.json.
+// Rows of a panel below its diagonal block that a thread block takes, in at most 48 KiB:
+// cuda_panels_cholesky.json.
 template <class E>
-inline constexpr int kCholeskyPanelRows = sizeof(E) > 8 ? 64 : 128;
+inline constexpr int kCholeskyPanelRows = sizeof(E) > 8 ? 56 : 128;
 // The largest n / batch for Cholesky by panels: cuda_panels_cholesky.json.
 inline constexpr int64_t kPanelsCholeskyRatio = 512;
 
