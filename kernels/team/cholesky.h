@@ -48,7 +48,7 @@ class DiagonalFactor {
   // Turns a row of the panel below the block into a row of the factor.
   LINALG_TEAM void SolveBelow(E* row) const { SolveRow(kSize, kSize, row); }
 
-  // The same for a block of `count` rows, which is the last one.
+  // For a block of `count` rows, which is the last one.
   LINALG_TEAM void SolveBelow(int count, E* row) const { SolveRow(count, count, row); }
 
   // Turns row `order` of the block into a row of the factor.
