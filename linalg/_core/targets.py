@@ -78,8 +78,8 @@ def _load_cuda() -> _CudaModule | None:
   """The CUDA module. Loading it needs neither a GPU nor CUDA's libraries.
 
   It is this package's own module if there is one, else a plugin's. The plugin's version must be
-  this package's. jax finds its own plugins' modules in the same way. The plugin for jax's version of
-  CUDA is taken, or the newer one.
+  this package's. jax finds its own plugins' modules in the same way. The plugin for jax's version
+  of CUDA is taken, or the newer one.
   """
   package = "linalg"
   if importlib.util.find_spec("linalg._cuda") is None:

@@ -389,7 +389,8 @@ LAUNCH_ALONE = {
         "block_tridiagonal_inverse_blocks", "cholesky_jvp", "cholesky_vjp", "det_cofactors",
         "eigh_jvp", "eigh_vjp", "kalman_filter", "kalman_filter_jvp", "kalman_filter_vjp",
         "kalman_smoother", "lu_pivots_to_permutation", "matmul", "matmul_transpose_a",
-        "matmul_transpose_b", "positive_solve_logdet", "positive_solve_logdet_factor", "qr_jvp", "qr_vjp", "slogdet_inv_transposed", "svd_jvp", "svd_vjp")}
+        "matmul_transpose_b", "positive_solve_logdet", "positive_solve_logdet_factor", "qr_jvp",
+        "qr_vjp", "slogdet_inv_transposed", "svd_jvp", "svd_vjp")}
 # These always ask for scratch memory. It holds systems side by side or levels of a reduction,
 # factors of blocks, full matrices, or Sturm sequences.
 NEED_SCRATCH = {
