@@ -40,6 +40,17 @@ inline constexpr int64_t kLeastColumnsOfTeam = 16;
 // Right-hand sides of a team that factors the matrix too: cuda_team.json.
 inline constexpr int64_t kColumnsOfSolve = 128;
 
+// Columns of a panel of Cholesky, and of a group of panels. Products of the columns before a group
+// are wider, so cuBLAS loads fewer bytes for each: cuda_panels_cholesky.json.
+inline constexpr int kCholeskyPanel = 32;
+inline constexpr int64_t kCholeskyGroup = 128;
+// Rows of a panel below its diagonal block that a thread block takes, in at most 48 KiB:
+// cuda_panels_cholesky.json.
+template <class E>
+inline constexpr int kCholeskyPanelRows = sizeof(E) > 8 ? 56 : 128;
+// The largest n / batch for Cholesky by panels: cuda_panels_cholesky.json.
+inline constexpr int64_t kPanelsCholeskyRatio = 512;
+
 // Scratch memory for rotations that are noted before they are applied: cuda_eigh_notes.json.
 inline constexpr int64_t kEighNotesBytes = int64_t{512} << 20;
 

@@ -11,6 +11,7 @@ import pytest
 import cases
 import linalg
 import matrices
+from linalg._catalogue import checks
 from linalg._catalogue import structured as recursions
 from linalg._factorizations import cholesky, lu, solve
 from linalg._factorizations.cholesky_jittered import cholesky_jittered_p
@@ -91,7 +92,7 @@ def _check_least_jitters(n, batch, dtype, rng, lower):
   np.testing.assert_allclose(factor, moved, rtol=0, atol=rtol * np.abs(g).max())
 
 
-# A thread, a part of a warp, a team, and the vendor's routine factor first.
+# A thread, a part of a warp, a team, and blocks with a panel each factor first.
 @pytest.mark.parametrize("n, batch", [(4, SEVERAL_TEAMS), (24, 5), (90, 4), (140, 4)])
 def test_least_jitters(n, batch, dtype, rng):
   _check_least_jitters(n, batch, dtype, rng, lower=n != 24)
@@ -100,6 +101,30 @@ def test_least_jitters(n, batch, dtype, rng):
 def test_least_jitters_in_global_memory(dtype, rng, monkeypatch):
   monkeypatch.setenv("LINALG_PTX_SHARED", "3")
   _check_least_jitters(40, 4, dtype, rng, lower=False)
+
+
+# The last size has panels of several tiles of rows.
+@pytest.mark.parametrize("n, upper, symmetrize", [
+    (129, False, True), (129, True, False), (160, False, False), (170, True, True)])
+def test_cholesky_by_panels(n, upper, symmetrize, dtype, rng):
+  """Failures in several panels do not change the bits of the other matrices."""
+  a = matrices.positive_definite(rng, (5,), n, dtype)
+  a[1, n - 1, n - 1] = a[2, 100, 100] = -1
+  a[2, 40, 3] = a[2, 3, 40] = np.nan
+  a[3, 0, 0] = 0
+  rows, cols = np.indices((n, n))
+  above = cols < rows if upper else cols > rows
+  given = a if symmetrize else np.where(above, np.nan, a).astype(dtype)
+  options = {"upper": upper, "symmetrize_input": symmetrize}
+  factor, info = (np.asarray(x) for x in linalg.cholesky_ex(given, **options))
+  np.testing.assert_array_equal(info, [0, n, 41, 1, 0])
+  assert not factor[:, above].any()
+  np.testing.assert_array_equal(np.isnan(factor[:, ~above]).all(1), info != 0)
+  good = [0, 4]
+  np.testing.assert_array_equal(factor[good], linalg.cholesky(given[good], **options))
+  l = checks.wide(factor[good])
+  l = checks.adjoint(l) if upper else l
+  assert checks.factorisation(a[good], l @ checks.adjoint(l), checks.eps(factor)) <= 10
 
 
 def test_products_from_global_memory(dtype, rng, monkeypatch):

@@ -67,6 +67,10 @@ def _of_cholesky(a, factor, info):
   return factor @ factor.mT - a
 
 
+def _of_upper_cholesky(a, factor, info):
+  return _of_cholesky(a, factor.mT, info)
+
+
 def _of_lu(a, lu, pivots, permutation, info):
   assert not info.any()
   n = a.shape[-1]
@@ -137,9 +141,10 @@ F, I = np.float32, np.int32
 HERMITIAN = {"lower": True, "symmetrize": False}
 
 
-def _cholesky(kernel, n, batch, spare, blocks=1):
+def _cholesky(kernel, n, batch, spare, blocks=1, attributes=HERMITIAN):
+  error = _of_cholesky if attributes["lower"] else _of_upper_cholesky
   return Run(kernel, "linalg_cholesky", n, batch, _definite,
-             lambda n: [((n, n), F), ((), I)], _of_cholesky, HERMITIAN, blocks, spare)
+             lambda n: [((n, n), F), ((), I)], error, attributes, blocks, spare)
 
 
 def _lu(kernel, n, batch, spare, blocks=1):
@@ -185,9 +190,14 @@ QUICK = [
     _cholesky("RunThreads.*SmallCholeskyIfE", 5, 1030, 1, blocks=64),
     _cholesky("RunWarps.*WarpCholeskyIfLi32E", 20, 3, 2),
     _cholesky("RunTeams.*TeamCholeskyIfE", 72, 2, 1),
+    _cholesky("RunTeams.*FactorPanelIfE", 162, 2, 1),
     _block_cholesky("RunTeams.*TeamFactorIfE", 12, 3, 5),
     _eigh("RunTeams.*ReduceEighIfLb1E", 20, 2, 7)]
 OTHERS = [
+    _cholesky("RunTeams.*CopyHermitianPartIfE", 130, 2, 0,
+              attributes={"lower": True, "symmetrize": True}),
+    _cholesky("RunTeams.*FinishPanelsIfE", 130, 2, 0,
+              attributes={"lower": False, "symmetrize": False}),
     _cholesky("RunTeams.*TeamCholeskyIfE", 33, 3, 1),
     _lu("RunThreads.*SmallLuIfE", 5, 1030, 1, blocks=64),
     _lu("RunWarps.*WarpLuIfLi32E", 20, 3, 5),
