@@ -1,7 +1,7 @@
 // Determinants and cofactors from LU factors.
 //
 // A matrix that fits in shared memory is factored by a thread, a part of a warp or a team. Larger
-// ones take the vendor's LU. A determinant is a product kept apart from its exponent, so it
+// ones take LU by panels, or the vendor's. A determinant is a product kept apart from its exponent, so it
 // overflows only if the result does.
 #include "kernels/arithmetic/scaled_product.h"
 #include "kernels/cuda/launch.h"
@@ -142,10 +142,10 @@ void Determinants(cudaStream_t stream, DeviceScratch& scratch, const BatchShape&
         .n = ToInt(n), .a = elements, .results = results, .offsets = {layout, ToInt(n), ToInt(n)}};
     LaunchTeams(stream, job, batch, PanelTeamSize(n, layout.bytes()), layout);
   };
-  const auto vendor = [&] {
+  const auto in_steps = [&](auto&& factor) {
     int32_t* const info = scratch.Take<int32_t>(batch);
     const auto problem = MakeProblem(scratch, batch, n, elements, info, false);
-    VendorLu<T>(stream, scratch, problem);
+    factor(stream, scratch, problem);
     ForEach(stream, batch,
             DeterminantOfFactors<E>{.n = ToInt(n),
                                     .factors = problem.packed,
@@ -157,7 +157,8 @@ void Determinants(cudaStream_t stream, DeviceScratch& scratch, const BatchShape&
   };
   LaunchOnPath(DeterminantPath<T>(n, fits), On{GpuPath::kThread, thread},
                On{GpuPath::kWarp, [&] { WithWarpShape<kWarpLu<E>>(n, warp); }},
-               On{GpuPath::kTeam, team}, On{GpuPath::kVendor, vendor});
+               On{GpuPath::kTeam, team}, On{GpuPath::kPanels, [&] { in_steps(PanelsLu<T>); }},
+               On{GpuPath::kVendor, [&] { in_steps(VendorLu<T>); }});
 }
 
 // Cofactors, which are requested for small matrices only. A thread reads a singular matrix again.

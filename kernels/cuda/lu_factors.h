@@ -77,10 +77,14 @@ GpuPath ChooseFactors(int64_t rows, int64_t cols) {
   });
 }
 
-// Factors in shared memory, on any path but the vendor's. Pivots and permutation count from 0. info
+// Factors in shared memory: by a thread, threads of a warp, or a team. Pivots and permutation count from 0. info
 // is 0, the 1-based index of the first zero pivot, or -1 where the factors hold NaN.
 template <class E>
 void FactorLu(cudaStream_t stream, const GpuLuProblem<E>& problem);
+
+// The same in several launches, for matrices that shared memory cannot hold.
+template <class T>
+void PanelsLu(cudaStream_t stream, DeviceScratch& scratch, const GpuLuProblem<Element<T>>& problem);
 
 // Factors by cuSOLVER or cuBLAS, column-major. A matrix with a pivot whose reciprocal overflows is
 // factored again. If `substitutes`, that pivot is the info instead.

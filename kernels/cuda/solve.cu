@@ -193,11 +193,16 @@ void SolveInSteps(cudaStream_t stream, DeviceScratch& scratch, const Systems<T>&
   using E = Element<T>;
   int32_t* const info = results.info;
   const int64_t n = systems.n, matrices = systems.SharesMatrix() ? 1 : systems.batch;
-  const bool own = ChooseFactors<E>(n, n) != GpuPath::kVendor;
+  const GpuPath path = ChooseFactors<E>(n, n);
+  const bool own = path != GpuPath::kVendor;
   // The vendor's factors are column-major until they are transposed.
   const auto problem = MakeProblem(scratch, matrices, n, AsElements(systems.a), info, true,
                                    own ? AsElements(results.lu) : nullptr, results.pivots);
-  own ? FactorLu(stream, problem) : VendorLu<T>(stream, scratch, problem);
+  if (path == GpuPath::kPanels) {
+    PanelsLu<T>(stream, scratch, problem);
+  } else {
+    own ? FactorLu(stream, problem) : VendorLu<T>(stream, scratch, problem);
+  }
   if (!own && results.lu != nullptr) {
     Transpose(stream, matrices, n, n, reinterpret_cast<const T*>(problem.packed), n * n, results.lu,
               n * n);

@@ -1,14 +1,16 @@
 // Substitution: triangular systems, and those of given Cholesky and LU factors.
 //
 // Small matrices stay in shared memory. One thread takes a matrix with all of its right-hand sides,
-// or a team takes up to kColumnsOfTeam of them. Larger matrices take cuBLAS's trsm, in place in the
-// output. It reads a row-major matrix as its transpose, so the triangle and the side flip and the
-// operation stays.
+// or a team takes up to kColumnsOfTeam of them. Larger matrices are solved in place in the output,
+// a panel at a time: teams solve with the blocks on the diagonal, and cuBLAS updates the rest. The
+// largest, and few of them, take cuBLAS's trsm. It reads a row-major matrix as its transpose, so the
+// triangle and the side flip and the operation stays.
 #include "kernels/cuda/substitution.h"
 #include "kernels/cuda/substitution_path.h"
 
 #include "kernels/cuda/handles.h"
 #include "kernels/cuda/lu_factors.h"
+#include "kernels/cuda/panels.h"
 #include "kernels/cuda/passes.h"
 #include "kernels/handlers.h"
 #include "kernels/small/solve.h"
@@ -19,15 +21,19 @@ namespace {
 
 using With = GivenFactors::With;
 
-// A batch of systems in a kernel's integers.
+// A batch of systems in a kernel's integers. Rows and matrices of `a`, and those of b and x, lie so
+// far apart.
 template <class E>
 struct SubstitutionProblem {
   GivenFactors given;
   int n, rows, cols;
   const E* a;
+  int a_pitch;
   int64_t a_stride;
   const E* b;
   E* x;
+  int b_pitch;
+  int64_t b_stride;
 
   __device__ int Nrhs() const { return given.triangle.left_side ? cols : rows; }
 };
@@ -91,11 +97,14 @@ struct TeamSubstitution {
     const int ld = offsets.ld;
     E* const a = offsets.matrix.In(slice);
     E* const x = solution.In(slice);
-    LoadMatrix(team, problem.a + i * problem.a_stride, n, n, a, ld);
-    // A right-hand side is a column of b or of bᵀ, whose rows are this far apart.
+    const E* const matrix = problem.a + i * problem.a_stride;
+    team::Move<E>(
+        team, n, n, [&](int row, int col) { return LoadGlobal(matrix + row * problem.a_pitch + col); },
+        [&](int row, int col, E y) { a[row * ld + col] = y; });
+    // A right-hand side is a column of b or of bᵀ.
     const bool left_side = given.triangle.left_side;
-    const int64_t pitch = left_side ? problem.cols : n;
-    const int64_t offset = i * problem.rows * problem.cols + first * (left_side ? 1 : pitch);
+    const int64_t pitch = problem.b_pitch;
+    const int64_t offset = i * problem.b_stride + first * (left_side ? 1 : pitch);
     const auto at = [&](int row, int col) -> E& {
       return left_side ? x[row * ld_solution + col] : x[col * ld_solution + row];
     };
@@ -150,6 +159,14 @@ struct PermuteRows {
   }
 };
 
+template <class T>
+void ConjugateSolutions(cudaStream_t stream, const Systems<T>& systems) {
+  if constexpr (kIsComplex<T>) {
+    ForEach(stream, systems.batch * systems.size(),
+            ConjugateAll<Element<T>>{.x = AsElements(systems.x)});
+  }
+}
+
 // Solves with one triangle of each matrix, in place in x.
 template <class T>
 class VendorTriangles {
@@ -176,7 +193,7 @@ class VendorTriangles {
     const auto op = !transpose ? vendor::kPlain : conjugate ? vendor::kAdjoint : vendor::kTranspose;
     const auto diagonal = triangle.unit_diagonal ? vendor::kUnit : vendor::kNonUnit;
     const int rows = ToInt(systems_.rows), cols = ToInt(systems_.cols), n = ToInt(systems_.n);
-    if (conjugate_b) Conjugate();
+    if (conjugate_b) ConjugateSolutions(stream_, systems_);
     if (a_ != nullptr) {
       vendor::TrsmBatched<T>(lent_.get(), side, uplo, op, diagonal, cols, rows, a_, n, x_, cols,
                              ToInt(systems_.batch));
@@ -186,18 +203,10 @@ class VendorTriangles {
                      systems_.a + i * systems_.a_stride, n, systems_.x + i * systems_.size(), cols);
       }
     }
-    if (conjugate_b) Conjugate();
+    if (conjugate_b) ConjugateSolutions(stream_, systems_);
   }
 
  private:
-  void Conjugate() {
-    using E = Element<T>;
-    if constexpr (kIsComplex<T>) {
-      ForEach(stream_, systems_.batch * systems_.size(),
-              ConjugateAll<E>{.x = AsElements(systems_.x)});
-    }
-  }
-
   cudaStream_t stream_;
   LentBlas lent_;
   const Systems<T>& systems_;
@@ -205,13 +214,116 @@ class VendorTriangles {
   T** x_ = nullptr;
 };
 
+template <class E>
+void LaunchTeamSubstitution(cudaStream_t stream, const SubstitutionProblem<E>& problem,
+                            int64_t batch, int64_t nrhs, int64_t most) {
+  SharedLayout layout(sizeof(RealElement<E>));
+  const int ld_solution = ToInt(most | 1), parts = ToInt((nrhs + most - 1) / most);
+  const FactorOffsets<E> offsets(layout, problem.n);
+  const TeamSubstitution<E> job{.problem = problem,
+                                .offsets = offsets,
+                                .solution = layout.Take<E>(int64_t{problem.n} * ld_solution),
+                                .ld_solution = ld_solution,
+                                .most = ToInt(most),
+                                .parts = parts};
+  LaunchTeams(stream, job, batch * parts, PanelTeamSize(problem.n, layout.bytes()), layout);
+}
+
+// Solves with one triangle of each matrix, in place in x, a panel of kSubstitutionPanel unknowns at
+// a time.
 template <class T>
-void VendorSubstitute(cudaStream_t stream, DeviceScratch& scratch, const GivenFactors& given,
-                      const Systems<T>& systems) {
+class TrianglesByPanels {
+  using E = Element<T>;
+
+ public:
+  TrianglesByPanels(cudaStream_t stream, DeviceScratch&, const Systems<T>& systems)
+      : stream_(stream), lent_(stream), systems_(systems) {}
+
+  void Solve(const TwoTriangles& triangles) {
+    Solve(triangles.first);
+    Solve(triangles.second);
+  }
+  void Solve(const Triangle& triangle) {
+    constexpr int64_t kPanel = kSubstitutionPanel<E>;
+    // cuBLAS has no conjugate without transposition. It is the solve of conj(b), conjugated.
+    const bool conjugate_b = kIsComplex<T> && triangle.conjugate && !triangle.transpose;
+    const int64_t n = systems_.n, panels = (n + kPanel - 1) / kPanel;
+    if (conjugate_b) ConjugateSolutions(stream_, systems_);
+    for (int64_t step = 0; step < panels; ++step) {
+      const bool forward = triangle.Forward();
+      const int64_t first = (forward ? step : panels - 1 - step) * kPanel;
+      const int64_t end = std::min(first + kPanel, n);
+      Triangle block = triangle;
+      block.conjugate = triangle.conjugate && triangle.transpose;
+      SolvePanel(block, first, end);
+      forward ? Update(triangle, first, end, end, n) : Update(triangle, first, end, 0, first);
+    }
+    if (conjugate_b) ConjugateSolutions(stream_, systems_);
+  }
+
+ private:
+  // The unknowns from `first` on, of every right-hand side.
+  int64_t Unknowns(int64_t first) const {
+    return first * (systems_.left_side ? systems_.cols : 1);
+  }
+
+  void SolvePanel(const Triangle& triangle, int64_t first, int64_t end) const {
+    const int64_t n = systems_.n, size = end - first;
+    E* const x = AsElements(systems_.x) + Unknowns(first);
+    const SubstitutionProblem<E> problem{
+        .given = {.with = With::kTriangle, .triangle = triangle},
+        .n = ToInt(size),
+        .rows = ToInt(systems_.left_side ? size : systems_.rows),
+        .cols = ToInt(systems_.left_side ? systems_.cols : size),
+        .a = AsElements(systems_.a) + first * (n + 1),
+        .a_pitch = ToInt(n),
+        .a_stride = systems_.a_stride,
+        .b = x,
+        .x = x,
+        .b_pitch = ToInt(systems_.cols),
+        .b_stride = systems_.size()};
+    const int64_t nrhs = systems_.nrhs();
+    LaunchTeamSubstitution(stream_, problem, systems_.batch, nrhs, std::min(nrhs, kColumnsOfTeam));
+  }
+
+  // Subtracts the part of the unknowns [first, end) from [rest, rest_end).
+  void Update(const Triangle& triangle, int64_t first, int64_t end, int64_t rest,
+              int64_t rest_end) const {
+    const int64_t n = systems_.n, solved = end - first, count = rest_end - rest;
+    const bool left = systems_.left_side;
+    // op(a) is read in the rows `rest` and the columns `first`, or from the right the other way.
+    const bool rest_down = left != triangle.transpose;
+    Part<const T> a{.data = systems_.a + (rest_down ? rest * n + first : first * n + rest),
+                    .ld = n,
+                    .stride = systems_.a_stride};
+    if (triangle.transpose) a = triangle.conjugate ? a.Adjoint() : a.Transposed();
+    const auto unknowns = [&](int64_t from) {
+      return Part<T>{
+          .data = systems_.x + Unknowns(from), .ld = systems_.cols, .stride = systems_.size()};
+    };
+    const Part<T> x = unknowns(first), y = unknowns(rest);
+    if (left) {
+      Multiply<T>(lent_.get(), systems_.batch, count, systems_.cols, solved, T(-1), a, x.Read(),
+                  T(1), y);
+    } else {
+      Multiply<T>(lent_.get(), systems_.batch, systems_.rows, count, solved, T(-1), x.Read(), a,
+                  T(1), y);
+    }
+  }
+
+  cudaStream_t stream_;
+  LentBlas lent_;
+  const Systems<T>& systems_;
+};
+
+// Solves in several launches, with Triangles<T> for each triangle.
+template <template <class> class Triangles, class T>
+void SubstituteInSteps(cudaStream_t stream, DeviceScratch& scratch, const GivenFactors& given,
+                       const Systems<T>& systems) {
   using E = Element<T>;
   const Triangle& triangle = given.triangle;
   const int64_t count = systems.batch * systems.size();
-  VendorTriangles<T> triangles(stream, scratch, systems);
+  Triangles<T> triangles(stream, scratch, systems);
   if (given.with == With::kTriangle) {
     Copy(stream, count, systems.b, systems.x);
     triangles.Solve(triangle);
@@ -264,9 +376,12 @@ void SubstituteOnPath(cudaStream_t stream, DeviceScratch& scratch, const GivenFa
                                        .rows = ToInt(rows),
                                        .cols = ToInt(cols),
                                        .a = AsElements(systems.a),
+                                       .a_pitch = ToInt(n),
                                        .a_stride = systems.a_stride,
                                        .b = AsElements(systems.b),
-                                       .x = AsElements(systems.x)};
+                                       .x = AsElements(systems.x),
+                                       .b_pitch = ToInt(cols),
+                                       .b_stride = systems.size()};
   SharedLayout layout(sizeof(Real<T>));
   const auto thread = [&] {
     const SmallSubstitution<E> job{.problem = problem,
@@ -281,20 +396,17 @@ void SubstituteOnPath(cudaStream_t stream, DeviceScratch& scratch, const GivenFa
     return SharedBytes() - factors.bytes();
   };
   const auto team = [&] {
-    const int64_t most = RhsOfTeam<T>(n, nrhs, free_bytes());
-    const int ld_solution = ToInt(most | 1), parts = ToInt((nrhs + most - 1) / most);
-    const FactorOffsets<E> offsets(layout, problem.n);
-    const TeamSubstitution<E> job{.problem = problem,
-                                  .offsets = offsets,
-                                  .solution = layout.Take<E>(n * ld_solution),
-                                  .ld_solution = ld_solution,
-                                  .most = ToInt(most),
-                                  .parts = parts};
-    LaunchTeams(stream, job, systems.batch * parts, PanelTeamSize(n, layout.bytes()), layout);
+    LaunchTeamSubstitution(stream, problem, systems.batch, nrhs,
+                           RhsOfTeam<T>(n, nrhs, free_bytes()));
   };
-  LaunchOnPath(SubstitutionPath<T>(n, nrhs, systems.size(), given.column_major, free_bytes),
+  const auto panels = [&] {
+    SubstituteInSteps<TrianglesByPanels>(stream, scratch, given, systems);
+  };
+  const auto vendor = [&] { SubstituteInSteps<VendorTriangles>(stream, scratch, given, systems); };
+  const bool few = !UseBatchedRoutine(systems.batch, n);
+  LaunchOnPath(SubstitutionPath<T>(n, nrhs, systems.size(), given.column_major, few, free_bytes),
                On{GpuPath::kThread, thread}, On{GpuPath::kTeam, team},
-               On{GpuPath::kVendor, [&] { VendorSubstitute(stream, scratch, given, systems); }});
+               On{GpuPath::kPanels, panels}, On{GpuPath::kVendor, vendor});
 }
 
 void TriangularSolve(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer a, ffi::AnyBuffer b,

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 namespace linalg::cuda {
 
@@ -39,6 +40,17 @@ inline constexpr int64_t kColumnsOfTeam = 64;
 inline constexpr int64_t kLeastColumnsOfTeam = 16;
 // Right-hand sides of a team that factors the matrix too: cuda_team.json.
 inline constexpr int64_t kColumnsOfSolve = 128;
+
+// Rows of a matrix for LU by panels, at most: cuda_lu_panels.json.
+inline constexpr int64_t kPanelsLu = 1024;
+// Columns of LU, or rows of substitution, that are finished before a product updates the rest:
+// cuda_lu_panels.json.
+template <class E>
+inline constexpr int kLuPanel = std::is_floating_point_v<E> ? 64 : 32;
+template <class E>
+inline constexpr int kSubstitutionPanel = std::is_floating_point_v<E> ? 64 : 32;
+// The largest n of substitution by panels: cuda_lu_panels.json.
+inline constexpr int64_t kPanelsSubstitution = 1024;
 
 // Scratch memory for rotations that are noted before they are applied: cuda_eigh_notes.json.
 inline constexpr int64_t kEighNotesBytes = int64_t{512} << 20;
