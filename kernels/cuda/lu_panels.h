@@ -271,8 +271,8 @@ class FactorPanel {
       if (Lane() == 0) values[Warp()] = mine.value, places[Warp()] = mine.index;
     });
     const bool is_warp = Lane() < panel.team.size() / kWarp;
-    return BestOver(kWholeWarp, is_warp ? Candidate{values[Lane()], places[Lane()]}
-                                        : Candidate{V(-1), none});
+    return BestOver(kWholeWarp,
+                    is_warp ? Candidate{values[Lane()], places[Lane()]} : Candidate{V(-1), none});
   }
 
   PanelsProblem<E> problem_;
@@ -313,8 +313,8 @@ class ExchangeAndSolve {
     const int64_t i = index / parts_;
     const int part = static_cast<int>(index % parts_);
     const bool right = part >= parts_left_;
-    const int first_col = right ? first_ + count_ + (part - parts_left_) * kMost
-                                : begin_ + part * kMost;
+    const int first_col =
+        right ? first_ + count_ + (part - parts_left_) * kMost : begin_ + part * kMost;
     const int left = (right ? end_ : first_) - first_col, cols = left < kMost ? left : kMost;
     const int ld = problem_.cols;
     E* const a = problem_.a + i * problem_.Size();

@@ -14,10 +14,11 @@ int64_t RhsOfTeam(int64_t n, int64_t nrhs, int64_t free_bytes) {
   return std::min({nrhs, kColumnsOfTeam, fitting});
 }
 
-// `size` is the number of elements of the right-hand sides. Column-major factors go to cuBLAS, and
-// so do few large matrices. free_bytes() are those of shared memory that a team's factors leave.
+// `size` is the number of elements of the right-hand sides. Column-major factors go to cuBLAS.
+// `in_panels` is whether larger matrices are solved by panels. free_bytes() are those of shared
+// memory that a team's factors leave.
 template <class T, class FreeBytes>
-GpuPath SubstitutionPath(int64_t n, int64_t nrhs, int64_t size, bool column_major, bool few,
+GpuPath SubstitutionPath(int64_t n, int64_t nrhs, int64_t size, bool column_major, bool in_panels,
                          FreeBytes&& free_bytes) {
   if (column_major) return GpuPath::kVendor;
   const int64_t bytes = (n * n + size) * static_cast<int64_t>(sizeof(T));
@@ -25,7 +26,7 @@ GpuPath SubstitutionPath(int64_t n, int64_t nrhs, int64_t size, bool column_majo
   const int64_t least = std::min(nrhs, kLeastColumnsOfTeam);
   const bool team = n <= kTeamTriangular && RhsOfTeam<T>(n, nrhs, free_bytes()) >= least;
   if (team) return GpuPath::kTeam;
-  return n <= kPanelsSubstitution && !few ? GpuPath::kPanels : GpuPath::kVendor;
+  return in_panels && n <= kPanelsSubstitution ? GpuPath::kPanels : GpuPath::kVendor;
 }
 
 // The last operand is b. Its shape tells the side of `a`, unless b is square: then both sides have

@@ -3,8 +3,8 @@
 // Small matrices stay in shared memory. One thread takes a matrix with all of its right-hand sides,
 // or a team takes up to kColumnsOfTeam of them. Larger matrices are solved in place in the output,
 // a panel at a time: teams solve with the blocks on the diagonal, and cuBLAS updates the rest. The
-// largest, and few of them, take cuBLAS's trsm. It reads a row-major matrix as its transpose, so the
-// triangle and the side flip and the operation stays.
+// largest, and few of them, take cuBLAS's trsm. It reads a row-major matrix as its transpose, so
+// the triangle and the side flip and the operation stays.
 #include "kernels/cuda/substitution.h"
 #include "kernels/cuda/substitution_path.h"
 
@@ -99,7 +99,8 @@ struct TeamSubstitution {
     E* const x = solution.In(slice);
     const E* const matrix = problem.a + i * problem.a_stride;
     team::Move<E>(
-        team, n, n, [&](int row, int col) { return LoadGlobal(matrix + row * problem.a_pitch + col); },
+        team, n, n,
+        [&](int row, int col) { return LoadGlobal(matrix + row * problem.a_pitch + col); },
         [&](int row, int col, E y) { a[row * ld + col] = y; });
     // A right-hand side is a column of b or of bᵀ.
     const bool left_side = given.triangle.left_side;
@@ -114,7 +115,7 @@ struct TeamSubstitution {
         [&](int row, int col) { return LoadGlobal(problem.b + offset + row * pitch + col); },
         [&](int row, int col, E y) { at(row, col) = y; });
     const int* steps = nullptr;
-    if (given.with == With::kLu) {
+    if (given.with == With::kLu && given.pivots != nullptr) {
       LoadArray(team, n, given.pivots + i * given.pivots_stride, offsets.pivots.In(slice));
       steps = offsets.pivots.In(slice);
     }
@@ -214,6 +215,165 @@ class VendorTriangles {
   T** x_ = nullptr;
 };
 
+// One right-hand side, with both factors in one launch. A block of threads takes a matrix that it
+// reads once from global memory, in steps of kRows unknowns: one warp solves for them. Where the
+// rows of the triangle are those of the matrix, a warp first sums along each row over the unknowns
+// that are known. Otherwise each thread then updates unknowns of its own.
+template <class E>
+class VectorSubstitution {
+ public:
+  static constexpr int kMostThreads = kGlobalThreads;
+
+  VectorSubstitution(SharedLayout& layout, const SubstitutionProblem<E>& problem,
+                     const int32_t* permutation, int64_t permutation_stride)
+      : problem_(problem),
+        permutation_(permutation),
+        permutation_stride_(permutation_stride),
+        x_(layout.Take<E>(problem.n)),
+        block_(layout.Take<E>(kRows * kPitch)) {}
+
+  __device__ void Run(const Team& team, int64_t i, char* slice) const {
+    const GivenFactors& given = problem_.given;
+    const int n = problem_.n;
+    E* const x = x_.In(slice);
+    const int32_t* const order =
+        permutation_ == nullptr ? nullptr : permutation_ + i * permutation_stride_;
+    const bool back = given.triangle.transpose;
+    const auto place = [&](int k, bool exchanged) {
+      return i * problem_.b_stride + (order != nullptr && exchanged ? order[k] : k);
+    };
+    team.Phase([&](int thread) {
+      for (int k = thread; k < n; k += team.size()) x[k] = LoadGlobal(problem_.b + place(k, !back));
+    });
+    const E* const a = problem_.a + i * problem_.a_stride;
+    if (given.with == With::kTriangle) {
+      Solve(team, given.triangle, a, x, block_.In(slice));
+    } else {
+      const TwoTriangles triangles =
+          given.with == With::kCholesky
+              ? CholeskyTriangles(given.triangle.lower)
+              : LuTriangles(back, given.triangle.conjugate, /*column_major=*/false);
+      for (int pass = 0; pass < 2; ++pass) {
+        Solve(team, pass == 0 ? triangles.first : triangles.second, a, x, block_.In(slice));
+      }
+    }
+    team.Phase([&](int thread) {
+      for (int k = thread; k < n; k += team.size()) {
+        StoreGlobal<E>(x[k], problem_.x + place(k, back));
+      }
+    });
+  }
+
+ private:
+  static constexpr int kRows = 32, kPitch = kRows + 1;
+  static constexpr int kRowsOfWarp = kRows / (kMostThreads / 32);
+  static constexpr unsigned kWholeWarp = 0xffffffffu;
+
+  // Unknowns from `first` on.
+  struct Range {
+    int first, end;
+  };
+
+  __device__ __forceinline__ E Load(const Triangle& triangle, const E* a) const {
+    const E x = LoadGlobal(a);
+    return triangle.conjugate ? Conj(x) : x;
+  }
+
+  __device__ void Solve(const Team& team, const Triangle& triangle, const E* a, E* x,
+                        E* block) const {
+    const int n = problem_.n, pitch = problem_.a_pitch, steps = (n + kRows - 1) / kRows;
+    const bool transposes = triangle.Transposes(), forward = triangle.Forward();
+    for (int step = 0; step < steps; ++step) {
+      const int first = (forward ? step : steps - 1 - step) * kRows;
+      const Range own{first, first + kRows < n ? first + kRows : n};
+      const Range before{0, own.first}, after{own.end, n};
+      team.Phase([&](int thread) {
+        for (int e = thread; e < kRows * kRows; e += team.size()) {
+          const int row = first + e / kRows, col = first + e % kRows;
+          if (row >= n || col >= n) continue;
+          block[(transposes ? col - first : row - first) * kPitch +
+                (transposes ? row - first : col - first)] = Load(triangle, a + row * pitch + col);
+        }
+        if (!transposes) SubtractKnown(triangle, a, own, forward ? before : after, x);
+      });
+      team.Phase([&](int thread) {
+        if (thread < 32) SolveBlock(triangle.unit_diagonal, forward, block, own, x);
+      });
+      if (!transposes) continue;
+      const Range rest = forward ? after : before;
+      team.Phase([&](int thread) {
+        for (int j = rest.first + thread; j < rest.end; j += team.size()) {
+          E y = x[j];
+#pragma unroll 8
+          for (int k = own.first; k < own.end; ++k) {
+            y = NegMulAdd(Load(triangle, a + k * pitch + j), x[k], y);
+          }
+          x[j] = y;
+        }
+      });
+    }
+  }
+
+  __device__ void SubtractKnown(const Triangle& triangle, const E* a, Range own, Range known,
+                                E* x) const {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const int first = own.first + static_cast<int>(threadIdx.x) / 32 * kRowsOfWarp;
+    const E* row[kRowsOfWarp];
+    E sum[kRowsOfWarp];
+    LINALG_UNROLL
+    for (int r = 0; r < kRowsOfWarp; ++r) {
+      row[r] = a + (first + r < own.end ? first + r : own.first) * problem_.a_pitch;
+      sum[r] = E{};
+    }
+#pragma unroll 2
+    for (int j = known.first + lane; j < known.end; j += 32) {
+      const E y = x[j];
+      LINALG_UNROLL
+      for (int r = 0; r < kRowsOfWarp; ++r) {
+        sum[r] = NegMulAdd(Load(triangle, row[r] + j), y, sum[r]);
+      }
+    }
+    LINALG_UNROLL
+    for (int r = 0; r < kRowsOfWarp; ++r) {
+      for (int offset = 16; offset > 0; offset /= 2) {
+        sum[r] = sum[r] + ShuffleXor(kWholeWarp, sum[r], offset);
+      }
+      if (lane == 0 && first + r < own.end) x[first + r] = x[first + r] + sum[r];
+    }
+  }
+
+  // A thread of the warp has one unknown.
+  static __device__ void SolveBlock(bool unit_diagonal, bool forward, const E* block, Range own,
+                                    E* x) {
+    const int lane = static_cast<int>(threadIdx.x) % 32, size = own.end - own.first;
+    const int mine = lane < size ? lane : 0;
+    const E* const row = block + mine * kPitch;
+    const Divisor<E> divisor(unit_diagonal ? FromReal<E>(RealElement<E>(1)) : row[mine]);
+    E y = x[own.first + mine];
+    for (int step = 0; step < size; ++step) {
+      const int k = forward ? step : size - 1 - step;
+      const E solved = unit_diagonal ? y : divisor.Divide(y);
+      if (mine == k) y = solved;
+      const E known = From(solved, k);
+      if (forward ? mine > k : mine < k) y = NegMulAdd(row[k], known, y);
+    }
+    if (lane < size) x[own.first + lane] = y;
+  }
+
+  static __device__ __forceinline__ E From(E x, int lane) {
+    if constexpr (kComplexElement<E>) {
+      return {__shfl_sync(kWholeWarp, x.re, lane), __shfl_sync(kWholeWarp, x.im, lane)};
+    } else {
+      return __shfl_sync(kWholeWarp, x, lane);
+    }
+  }
+
+  SubstitutionProblem<E> problem_;
+  const int32_t* permutation_;
+  int64_t permutation_stride_;
+  Offset<E> x_, block_;
+};
+
 template <class E>
 void LaunchTeamSubstitution(cudaStream_t stream, const SubstitutionProblem<E>& problem,
                             int64_t batch, int64_t nrhs, int64_t most) {
@@ -263,25 +423,22 @@ class TrianglesByPanels {
 
  private:
   // The unknowns from `first` on, of every right-hand side.
-  int64_t Unknowns(int64_t first) const {
-    return first * (systems_.left_side ? systems_.cols : 1);
-  }
+  int64_t Unknowns(int64_t first) const { return first * (systems_.left_side ? systems_.cols : 1); }
 
   void SolvePanel(const Triangle& triangle, int64_t first, int64_t end) const {
     const int64_t n = systems_.n, size = end - first;
     E* const x = AsElements(systems_.x) + Unknowns(first);
-    const SubstitutionProblem<E> problem{
-        .given = {.with = With::kTriangle, .triangle = triangle},
-        .n = ToInt(size),
-        .rows = ToInt(systems_.left_side ? size : systems_.rows),
-        .cols = ToInt(systems_.left_side ? systems_.cols : size),
-        .a = AsElements(systems_.a) + first * (n + 1),
-        .a_pitch = ToInt(n),
-        .a_stride = systems_.a_stride,
-        .b = x,
-        .x = x,
-        .b_pitch = ToInt(systems_.cols),
-        .b_stride = systems_.size()};
+    const SubstitutionProblem<E> problem{.given = {.with = With::kTriangle, .triangle = triangle},
+                                         .n = ToInt(size),
+                                         .rows = ToInt(systems_.left_side ? size : systems_.rows),
+                                         .cols = ToInt(systems_.left_side ? systems_.cols : size),
+                                         .a = AsElements(systems_.a) + first * (n + 1),
+                                         .a_pitch = ToInt(n),
+                                         .a_stride = systems_.a_stride,
+                                         .b = x,
+                                         .x = x,
+                                         .b_pitch = ToInt(systems_.cols),
+                                         .b_stride = systems_.size()};
     const int64_t nrhs = systems_.nrhs();
     LaunchTeamSubstitution(stream_, problem, systems_.batch, nrhs, std::min(nrhs, kColumnsOfTeam));
   }
@@ -316,6 +473,17 @@ class TrianglesByPanels {
   const Systems<T>& systems_;
 };
 
+// The order of the rows after the exchanges, or null if there are none to make.
+template <class T>
+const int32_t* Permutation(cudaStream_t stream, DeviceScratch& scratch, const GivenFactors& given,
+                           const Systems<T>& systems) {
+  if (given.pivots == nullptr || given.permutation != nullptr) return given.permutation;
+  const int64_t n = systems.n, count = given.pivots_stride == 0 ? 1 : systems.batch;
+  int32_t* const permutation = scratch.Take<int32_t>(count * n);
+  PivotsToPermutation(stream, count, n, n, given.pivots, permutation);
+  return permutation;
+}
+
 // Solves in several launches, with Triangles<T> for each triangle.
 template <template <class> class Triangles, class T>
 void SubstituteInSteps(cudaStream_t stream, DeviceScratch& scratch, const GivenFactors& given,
@@ -335,9 +503,8 @@ void SubstituteInSteps(cudaStream_t stream, DeviceScratch& scratch, const GivenF
     return;
   }
   const int64_t n = systems.n;
-  const int64_t permutations = given.pivots_stride == 0 ? 1 : systems.batch;
-  int32_t* const permutation = scratch.Take<int32_t>(permutations * n);
-  PivotsToPermutation(stream, permutations, n, n, given.pivots, permutation);
+  const int32_t* const permutation = Permutation(stream, scratch, given, systems);
+  const int64_t stride = given.pivots_stride == 0 ? 0 : n;
   const auto permute = [&](const T* b, bool back) {
     if (b == systems.x) {  // in place
       T* const copy = scratch.Take<T>(count);
@@ -348,19 +515,20 @@ void SubstituteInSteps(cudaStream_t stream, DeviceScratch& scratch, const GivenF
             PermuteRows<E>{.b = AsElements(b),
                            .x = AsElements(systems.x),
                            .permutation = permutation,
-                           .stride = given.pivots_stride == 0 ? 0 : n,
+                           .stride = stride,
                            .n = n,
                            .cols = systems.cols,
                            .elements = {n, systems.cols},
                            .back = back});
   };
-  if (triangle.transpose) {
-    Copy(stream, count, systems.b, systems.x);
-  } else {
+  const bool exchanges = permutation != nullptr;
+  if (exchanges && !triangle.transpose) {
     permute(systems.b, /*back=*/false);
+  } else {
+    Copy(stream, count, systems.b, systems.x);
   }
   triangles.Solve(LuTriangles(triangle.transpose, triangle.conjugate, given.column_major));
-  if (triangle.transpose) permute(systems.x, /*back=*/true);
+  if (exchanges && triangle.transpose) permute(systems.x, /*back=*/true);
 }
 
 // It is in the unnamed namespace, like the type of the problem that its lambdas hold.
@@ -400,12 +568,19 @@ void SubstituteOnPath(cudaStream_t stream, DeviceScratch& scratch, const GivenFa
                            RhsOfTeam<T>(n, nrhs, free_bytes()));
   };
   const auto panels = [&] {
+    if (nrhs == 1) {
+      const VectorSubstitution<E> job(layout, problem, Permutation(stream, scratch, given, systems),
+                                      given.pivots_stride);
+      return LaunchTeams(stream, job, systems.batch, kGlobalThreads, layout);
+    }
     SubstituteInSteps<TrianglesByPanels>(stream, scratch, given, systems);
   };
   const auto vendor = [&] { SubstituteInSteps<VendorTriangles>(stream, scratch, given, systems); };
-  const bool few = !UseBatchedRoutine(systems.batch, n);
-  LaunchOnPath(SubstitutionPath<T>(n, nrhs, systems.size(), given.column_major, few, free_bytes),
-               On{GpuPath::kThread, thread}, On{GpuPath::kTeam, team},
+  const bool in_panels =
+      !given.column_major && UseBatchedRoutine(systems.batch, n) && SharedBytes() >= kPanelsBytes;
+  const auto path =
+      SubstitutionPath<T>(n, nrhs, systems.size(), given.column_major, in_panels, free_bytes);
+  LaunchOnPath(path, On{GpuPath::kThread, thread}, On{GpuPath::kTeam, team},
                On{GpuPath::kPanels, panels}, On{GpuPath::kVendor, vendor});
 }
 

@@ -41,16 +41,17 @@ inline constexpr int64_t kLeastColumnsOfTeam = 16;
 // Right-hand sides of a team that factors the matrix too: cuda_team.json.
 inline constexpr int64_t kColumnsOfSolve = 128;
 
-// Rows of a matrix for LU by panels, at most: cuda_lu_panels.json.
+// The most rows for LU by panels, and the largest n for substitution: cuda_panels_lu.json.
 inline constexpr int64_t kPanelsLu = 1024;
+inline constexpr int64_t kPanelsSubstitution = 1024;
 // Columns of LU, or rows of substitution, that are finished before a product updates the rest:
-// cuda_lu_panels.json.
+// cuda_panels_lu.json.
 template <class E>
 inline constexpr int kLuPanel = std::is_floating_point_v<E> ? 64 : 32;
 template <class E>
 inline constexpr int kSubstitutionPanel = std::is_floating_point_v<E> ? 64 : 32;
-// The largest n of substitution by panels: cuda_lu_panels.json.
-inline constexpr int64_t kPanelsSubstitution = 1024;
+// Shared memory in which LU and substitution by panels work. Every GPU has more.
+inline constexpr int64_t kPanelsBytes = 96 << 10;
 
 // Scratch memory for rotations that are noted before they are applied: cuda_eigh_notes.json.
 inline constexpr int64_t kEighNotesBytes = int64_t{512} << 20;

@@ -62,6 +62,10 @@ def _system(rng, batch, n):
   return [*_general(rng, batch, n), rng.standard_normal((batch, n, 3), dtype=np.float32)]
 
 
+def _vector_system(rng, batch, n):
+  return [*_general(rng, batch, n), rng.standard_normal((batch, n, 1), dtype=np.float32)]
+
+
 def _of_cholesky(a, factor, info):
   assert not info.any()
   return factor @ factor.mT - a
@@ -152,6 +156,11 @@ def _solve(kernel, n, batch, spare, blocks=1):
              lambda n: [((n, 3), F), ((), I)], _of_solve, {}, blocks, spare)
 
 
+def _vector_solve(kernel, n, batch, spare, blocks=1):
+  return Run(kernel, "linalg_solve", n, batch, _vector_system,
+             lambda n: [((n, 1), F), ((), I)], _of_solve, {}, blocks, spare)
+
+
 def _block_cholesky(kernel, n, batch, spare, blocks=1):
   return Run(
       kernel, "linalg_block_tridiagonal_cholesky", n, batch, _blocks,
@@ -177,6 +186,8 @@ OTHERS = [
     _lu("RunWarps.*WarpLuIfLi32E", 20, 3, 5),
     _lu("RunTeams.*TeamLuIfE", 65, 2, 6),
     _lu("RunTeams.*TeamLuIfE", 72, 2, 7),
+    _lu("RunTeams.*FactorPanelIfE", 130, 2, 0),
+    _lu("RunTeams.*ExchangeAndSolveIfE", 130, 2, 0),
     _qr("RunTeamsILb0E.*TeamQrIfE", 15, 513, 9, blocks=64),
     _qr("RunTeamsILb0E.*TeamQrIfE", 20, 2, 9),
     _eigh("RunTeams.*ReduceEighIfLb1E", 12, 513, 7, blocks=64),
@@ -184,6 +195,7 @@ OTHERS = [
     _eigh("RunTeams.*RotateEighIfE", 20, 2, 3),
     _solve("RunWarps.*WarpSolveIfLi32E.*SolvedE1", 20, 3, 6),
     _solve("RunTeams.*TeamSolveIfLb0E", 65, 2, 5),
+    _vector_solve("RunTeams.*VectorSubstitutionIfE", 130, 2, 0),
     _svd_jvp("RunTeams.*SvdDerivativeIfLb0E", 32, 2, 5)]
 
 
