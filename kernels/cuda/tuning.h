@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 namespace linalg::cuda {
 
@@ -50,6 +51,18 @@ template <class E>
 inline constexpr int kCholeskyPanelRows = sizeof(E) > 8 ? 56 : 128;
 // The largest n / batch for Cholesky by panels: cuda_panels_cholesky.json.
 inline constexpr int64_t kPanelsCholeskyRatio = 512;
+
+// The most rows for LU by panels, and the largest n for substitution: cuda_panels_lu.json.
+inline constexpr int64_t kPanelsLu = 1024;
+inline constexpr int64_t kPanelsSubstitution = 1024;
+// Columns of LU, or rows of substitution, that are finished before a product updates the rest:
+// cuda_panels_lu.json.
+template <class E>
+inline constexpr int kLuPanel = std::is_floating_point_v<E> ? 64 : 32;
+template <class E>
+inline constexpr int kSubstitutionPanel = std::is_floating_point_v<E> ? 64 : 32;
+// Shared memory in which LU and substitution by panels work. Every GPU has more.
+inline constexpr int64_t kPanelsBytes = 96 << 10;
 
 // Scratch memory for rotations that are noted before they are applied: cuda_eigh_notes.json.
 inline constexpr int64_t kEighNotesBytes = int64_t{512} << 20;

@@ -62,6 +62,10 @@ def _system(rng, batch, n):
   return [*_general(rng, batch, n), rng.standard_normal((batch, n, 3), dtype=np.float32)]
 
 
+def _vector_system(rng, batch, n):
+  return [*_general(rng, batch, n), rng.standard_normal((batch, n, 1), dtype=np.float32)]
+
+
 def _of_cholesky(a, factor, info):
   assert not info.any()
   return factor @ factor.mT - a
@@ -173,6 +177,11 @@ def _positive_solve(kernel, n, batch, spare, blocks=1):
       lambda n: [((n, 3), F), ((), F), ((n, n), F), ((), I)], _of_positive_solve, {}, blocks, spare)
 
 
+def _vector_solve(kernel, n, batch, spare, blocks=1):
+  return Run(kernel, "linalg_solve", n, batch, _vector_system,
+             lambda n: [((n, 1), F), ((), I)], _of_solve, {}, blocks, spare)
+
+
 def _block_cholesky(kernel, n, batch, spare, blocks=1):
   return Run(
       kernel, "linalg_block_tridiagonal_cholesky", n, batch, _blocks,
@@ -203,6 +212,8 @@ OTHERS = [
     _lu("RunWarps.*WarpLuIfLi32E", 20, 3, 5),
     _lu("RunTeams.*TeamLuIfE", 65, 2, 6),
     _lu("RunTeams.*TeamLuIfE", 72, 2, 7),
+    _lu("RunTeams.*FactorPanelIfE", 130, 2, 0),
+    _lu("RunTeams.*ExchangeAndSolveIfE", 130, 2, 0),
     _qr("RunTeamsILb0E.*TeamQrIfE", 15, 513, 9, blocks=64),
     _qr("RunTeamsILb0E.*TeamQrIfE", 20, 2, 9),
     _eigh("RunTeams.*ReduceEighIfLb1E", 12, 513, 7, blocks=64),
@@ -212,6 +223,7 @@ OTHERS = [
     _solve("RunTeams.*TeamSolveIfLb0E", 65, 2, 5),
     _positive_solve("RunTeams.*TeamPositiveSolveIfE", 26, 3, 4),
     _positive_solve("RunTeams.*TeamPositiveSolveIfE", 75, 2, 4),
+    _vector_solve("RunTeams.*VectorSubstitutionIfE", 130, 2, 0),
     _svd_jvp("RunTeams.*SvdDerivativeIfLb0E", 32, 2, 5)]
 
 
