@@ -2,20 +2,23 @@
 //
 // One thread per matrix works in shared memory up to kThreadQrBytes, without column pivoting. A
 // team per matrix works in shared memory up to kTeamQrBytes, which holds 512 by 32 too. It is
-// row-major throughout: R leaves before Q takes its place. A block per matrix does the same in
-// global memory for larger matrices of a large batch. All larger ones with column pivoting go there
-// too, because cuSOLVER lacks that. The others take cuSOLVER's geqrf and orgqr, one column-major
-// copy after another.
+// row-major throughout: R leaves before Q takes its place. Larger matrices go panel by panel: a
+// block per matrix makes the panel's reflectors, and cuBLAS applies them for the whole batch. A
+// block per matrix in global memory takes those whose panels shared memory cannot hold, and all
+// larger ones with column pivoting, because cuSOLVER lacks that. One or a few large matrices take
+// cuSOLVER's geqrf and orgqr, one column-major copy after another.
 #include "kernels/team/qr.h"
 
 #include "kernels/arithmetic/reflector.h"
 #include "kernels/cuda/handles.h"
+#include "kernels/cuda/panels.h"
 #include "kernels/cuda/passes.h"
 #include "kernels/cuda/qr_path.h"
 #include "kernels/handlers.h"
 #include "kernels/qr_shape.h"
 #include "kernels/small/qr.h"
 #include "kernels/small/qr_derivative.h"
+#include "kernels/team/qr_panel.h"
 
 namespace linalg::cuda {
 namespace {
@@ -171,6 +174,234 @@ struct UpperTriangle {
   }
 };
 
+// A panel of every matrix: m rows and n columns of `a`, which is row-major. The reflectors' product
+// is I - U Vᴴ, with V and U row-major and n columns each.
+template <class E>
+struct QrPanel {
+  static constexpr int kMostThreads = kGlobalThreads;
+  using V = RealElement<E>;
+  int m, n;
+  const E* a;  // with reflectors below the diagonal, if they are `given` with their taus
+  int64_t ld, stride;
+  bool given;
+  const E* taus_in;
+  E* factors;  // R and zeros, or the reflectors if `packed`; where `a` is, unless they are given
+  bool packed;
+  E* taus;  // if packed
+  int64_t taus_stride;
+  E *v, *u;  // null if no product follows
+  int64_t reflectors_stride;
+  Offset<E> matrix, taus_at, inverses, partial, t;
+  Offset<V> squares;
+
+  __device__ void Run(const Team& team, int64_t i, char* slice) const {
+    const int ld_shared = n | 1;
+    const team::PanelWork<E> work{.taus = taus_at.In(slice),
+                                  .inverses = inverses.In(slice),
+                                  .partial = partial.In(slice),
+                                  .squares = squares.In(slice),
+                                  .t = t.In(slice),
+                                  .ldt = ld_shared};
+    E* const panel = matrix.In(slice);
+    const E* const source = a + i * stride;
+    team::Move<E>(
+        team, m, n, [=, this](int row, int col) { return LoadGlobal(source + row * ld + col); },
+        [=](int row, int col, E x) { panel[row * ld_shared + col] = x; });
+    if (given) {
+      LoadArray(team, n, taus_in + i * taus_stride, work.taus);
+      team::GivenPanel(team, m, n, panel, ld_shared, work);
+    } else {
+      team::FactorPanel(team, m, n, panel, ld_shared, work);
+      E* const target = factors + i * stride;
+      team::Move<E>(
+          team, m, n,
+          [=, this](int row, int col) {
+            return packed || row <= col ? panel[row * ld_shared + col] : E{};
+          },
+          [=, this](int row, int col, E x) { StoreGlobal<E>(x, target + row * ld + col); });
+      if (packed) StoreArray(team, n, work.taus, taus + i * taus_stride);
+    }
+    if (v == nullptr) return;
+    const int64_t first = i * reflectors_stride;
+    team::StorePanel(team, m, n, panel, ld_shared, work, [&](int row, int col, E x, E y) {
+      StoreGlobal<E>(x, v + first + row * n + col);
+      StoreGlobal<E>(y, u + first + row * n + col);
+    });
+  }
+};
+
+template <class E>
+void LaunchPanel(cudaStream_t stream, int64_t batch, QrPanel<E> job) {
+  using V = RealElement<E>;
+  SharedLayout layout(sizeof(V));
+  job.matrix = layout.Take<E>(static_cast<int64_t>(job.m) * (job.n | 1));
+  job.taus_at = layout.Take<E>(job.n);
+  job.inverses = layout.Take<E>(job.n);
+  job.partial = layout.Take<E>(kGlobalThreads);
+  job.t = layout.Take<E>(job.n * (job.n | 1));
+  job.squares = layout.Take<V>(kGlobalThreads);
+  LaunchTeams(stream, job, batch, kGlobalThreads, layout);
+}
+
+// The first `rows` rows of the upper triangles of row-major matrices.
+template <class E>
+struct UpperRows {
+  const E* a;
+  E* r;
+  int64_t a_size;
+  MatrixElements elements;
+  int64_t n;
+
+  __device__ void operator()(int64_t place) const {
+    const auto [matrix, i, j] = elements(place);
+    const E* const factors = a + matrix * a_size;
+    const auto at = [&](int64_t row, int64_t col) { return LoadGlobal(factors + row * n + col); };
+    StoreGlobal<E>(WithoutReflectors(i, j, at), r + place);
+  }
+};
+
+// QR by panels of a part of the batch, of at most `most` matrices. The factors are made in `r` if
+// that has all rows, else in `q`, else in scratch memory.
+template <class T>
+class PanelQr {
+  using E = Element<T>;
+
+ public:
+  PanelQr(cudaStream_t stream, DeviceScratch& scratch, const QrProblem<E>& problem)
+      : stream_(stream), problem_(problem), m_(problem.m), n_(problem.n) {
+    const int64_t shared = SharedBytes();
+    for (int64_t first = 0; first < problem.count;) {
+      const int64_t cols =
+          std::min<int64_t>(QrPanelColumns(m_ - first, sizeof(T), shared), problem.count - first);
+      panels_.push_back({first, cols});
+      widest_ = std::max(widest_, cols);
+      first += cols;
+    }
+    reflectors_size_ = m_ * (problem.q_cols > 0 ? problem.count : widest_);
+    products_size_ = widest_ * problem.Columns();
+    const bool own = !problem.factored && problem.r_rows < m_ && problem.q_cols < n_;
+    const int64_t factors_size = own ? m_ * n_ : 0;
+    const int64_t bytes =
+        (2 * reflectors_size_ + products_size_ + factors_size) * static_cast<int64_t>(sizeof(T));
+    const int64_t parts = (problem.batch * bytes + kPanelScratchBytes - 1) / kPanelScratchBytes;
+    most_ = (problem.batch + parts - 1) / parts;
+    v_ = scratch.Take<T>(most_ * reflectors_size_);
+    u_ = scratch.Take<T>(most_ * reflectors_size_);
+    products_ = scratch.Take<T>(most_ * products_size_);
+    if (own) factors_ = scratch.Take<T>(most_ * factors_size);
+  }
+
+  void Run() {
+    const LentBlas lent(stream_);
+    blas_ = lent.get();
+    for (first_ = 0; first_ < problem_.batch; first_ += most_) {
+      count_ = std::min(most_, problem_.batch - first_);
+      if (problem_.factored) {
+        for (const Panel& panel : panels_) Reflectors(panel, nullptr);
+      } else {
+        Factor();
+      }
+      if (problem_.q_cols > 0) MakeQ();
+    }
+  }
+
+ private:
+  struct Panel {
+    int64_t first, cols;
+  };
+
+  // The matrices of this part, `size` elements each.
+  template <class X>
+  static X* PartOf(X* data, int64_t first, int64_t size) {
+    return data == nullptr ? nullptr : data + first * size;
+  }
+
+  Part<T> OfPanel(T* data, const Panel& panel) const {
+    T* const first = data + (problem_.q_cols > 0 ? panel.first * m_ : 0);
+    return {first, panel.cols, reflectors_size_};
+  }
+
+  // Makes the reflectors of a panel in `factors`, or reads those that are given.
+  void Reflectors(const Panel& panel, E* factors) {
+    const bool last = panel.first + panel.cols == n_ && problem_.q_cols == 0;
+    const int64_t place = panel.first * n_ + panel.first;
+    const E* const given = problem_.a + first_ * m_ * n_;
+    LaunchPanel<E>(stream_, count_,
+                   {.m = ToInt(m_ - panel.first),
+                    .n = ToInt(panel.cols),
+                    .a = (factors == nullptr ? given : factors) + place,
+                    .ld = n_,
+                    .stride = m_ * n_,
+                    .given = problem_.factored,
+                    .taus_in = OfTaus(problem_.taus_in, panel),
+                    .factors = factors == nullptr ? nullptr : factors + place,
+                    .packed = problem_.packed,
+                    .taus = OfTaus(problem_.taus, panel),
+                    .taus_stride = problem_.count,
+                    .v = last ? nullptr : AsElements(OfPanel(v_, panel).data),
+                    .u = last ? nullptr : AsElements(OfPanel(u_, panel).data),
+                    .reflectors_stride = reflectors_size_});
+  }
+
+  template <class X>
+  X* OfTaus(X* taus, const Panel& panel) const {
+    return taus == nullptr ? nullptr : taus + first_ * problem_.count + panel.first;
+  }
+
+  // x -= left (rightᴴ x), for the rows and columns of x from (row, col) on.
+  void Apply(const Panel& panel, T* left, T* right, T* x, int64_t row, int64_t col, int64_t cols) {
+    const int64_t rows = m_ - row, width = cols - col;
+    if (width == 0) return;
+    const Part<T> products{products_, width, products_size_},
+        changed{x + row * cols + col, cols, m_ * cols};
+    Multiply<T>(blas_, count_, panel.cols, width, rows, T(1),
+                OfPanel(right, panel).Adjoint().Read(), changed.Read(), T(0), products);
+    Multiply<T>(blas_, count_, rows, width, panel.cols, T(-1), OfPanel(left, panel).Read(),
+                products.Read(), T(1), changed);
+  }
+
+  void Factor() {
+    E* const r = problem_.r + first_ * problem_.r_rows * n_;
+    E* factors = AsElements(factors_);
+    if (problem_.r_rows == m_) {
+      factors = r;
+    } else if (factors_ == nullptr) {
+      factors = problem_.q + first_ * m_ * n_;
+    }
+    Copy(stream_, count_ * m_ * n_, problem_.a + first_ * m_ * n_, factors);
+    for (const Panel& panel : panels_) {
+      Reflectors(panel, factors);
+      Apply(panel, v_, u_, reinterpret_cast<T*>(factors), panel.first, panel.first + panel.cols,
+            n_);
+    }
+    if (factors != r && problem_.r_rows > 0) {
+      ForEach(
+          stream_, count_ * problem_.r_rows * n_,
+          UpperRows<E>{
+              .a = factors, .r = r, .a_size = m_ * n_, .elements = {problem_.r_rows, n_}, .n = n_});
+    }
+  }
+
+  // The panels from the last to the first change the rows and columns from theirs on.
+  void MakeQ() {
+    const int64_t cols = problem_.q_cols;
+    E* const q = problem_.q + first_ * m_ * cols;
+    ForEach(stream_, count_ * m_ * cols, WriteIdentity<E>{.elements = {m_, cols}, .x = q});
+    for (auto panel = panels_.rbegin(); panel != panels_.rend(); ++panel) {
+      Apply(*panel, u_, v_, reinterpret_cast<T*>(q), panel->first, panel->first, cols);
+    }
+  }
+
+  cudaStream_t stream_;
+  QrProblem<E> problem_;
+  int64_t m_, n_;
+  std::vector<Panel> panels_;
+  int64_t widest_ = 0, reflectors_size_ = 0, products_size_ = 0;
+  int64_t most_ = 0, first_ = 0, count_ = 0;  // matrices of a part
+  T *v_ = nullptr, *u_ = nullptr, *products_ = nullptr, *factors_ = nullptr;
+  vendor::Blas blas_ = nullptr;
+};
+
 template <class T>
 void VendorQr(cudaStream_t stream, DeviceScratch& scratch, const QrProblem<Element<T>>& problem) {
   const int64_t batch = problem.batch;
@@ -236,6 +467,7 @@ void RunQr(cudaStream_t stream, DeviceScratch& scratch, const QrProblem<Element<
                On{GpuPath::kTeam,
                   [&] { teams_of(QrTeamSize(m, problem.Columns(), TeamQrBytes(sizes, kBytes))); }},
                On{GpuPath::kBlock, [&] { teams_of(kGlobalThreads); }},
+               On{GpuPath::kPanels, [&] { PanelQr<T>(stream, scratch, problem).Run(); }},
                On{GpuPath::kVendor, [&] { VendorQr<T>(stream, scratch, problem); }});
 }
 

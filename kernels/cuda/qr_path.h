@@ -18,6 +18,22 @@ inline int64_t TeamQrBytes(const QrSizes& sizes, int64_t element_bytes) {
   return sizes.m * (sizes.Columns() | 1) * element_bytes;
 }
 
+// Bytes of a panel of QR in shared memory, with its workspace: kernels/team/qr_panel.h. Two more
+// numbers keep the arrays apart.
+inline int64_t QrPanelBytes(int64_t rows, int64_t cols, int64_t element_bytes) {
+  return ((rows + cols) * (cols | 1) + 2 * cols + 2 * kGlobalThreads + 2) * element_bytes;
+}
+
+// The columns of a panel of so many rows, a power of two, or 0 if too few fit. They depend neither
+// on the batch nor on what else runs, so a matrix has the same panels in any batch.
+inline int QrPanelColumns(int64_t rows, int64_t element_bytes, int64_t shared) {
+  const int64_t most = std::min(kPanelQrBytes, shared);
+  for (int cols = kPanelQrColumns; cols >= kLeastPanelQrColumns; cols /= 2) {
+    if (QrPanelBytes(rows, cols, element_bytes) <= most) return cols;
+  }
+  return 0;
+}
+
 // `shared` are the bytes of shared memory for the matrix. The vendor has no column pivoting.
 inline GpuPath QrPath(const QrSizes& sizes, int64_t element_bytes, int64_t batch, int64_t shared) {
   const auto& [m, n, q_cols, count, pivoted] = sizes;
@@ -25,6 +41,10 @@ inline GpuPath QrPath(const QrSizes& sizes, int64_t element_bytes, int64_t batch
   if (!pivoted && elements * element_bytes <= kThreadQrBytes) return GpuPath::kThread;
   const int64_t bytes = TeamQrBytes(sizes, element_bytes);
   if (bytes <= std::min(kTeamQrBytes, shared)) return GpuPath::kTeam;
+  if (!pivoted && count > 0 && m <= kPanelQrRowsOfBatch * batch &&
+      QrPanelColumns(m, element_bytes, shared) > 0) {
+    return GpuPath::kPanels;
+  }
   const bool many =
       batch >= kGlobalBatch && bytes <= std::min(batch * kGlobalQrBytesOfBatch, kGlobalQrBytes);
   return pivoted || count == 0 || many ? GpuPath::kBlock : GpuPath::kVendor;

@@ -57,6 +57,15 @@ inline constexpr int64_t kTeamQrBytes = 160 << 10;
 inline constexpr int64_t kGlobalQrBytesOfBatch = 64 << 10;
 inline constexpr int64_t kGlobalQrBytes = 4 << 20;
 
+// QR by panels: rows of a matrix for each matrix of the batch, bytes of a panel in shared memory,
+// and the columns of a panel, at most and at least: cuda_qr.json.
+inline constexpr int64_t kPanelQrRowsOfBatch = 512;
+inline constexpr int64_t kPanelQrBytes = 160 << 10;
+inline constexpr int kPanelQrColumns = 32;
+inline constexpr int kLeastPanelQrColumns = 8;
+// Scratch memory of matrices that go through their panels together.
+inline constexpr int64_t kPanelScratchBytes = int64_t{2} << 30;
+
 // The least batch of larger matrices that take a block each in global memory: cuda_global.json.
 inline constexpr int64_t kGlobalBatch = 24;
 // The largest n of general eigenproblems by a team, whatever the batch: cuda_global.json.
