@@ -238,8 +238,8 @@ void LaunchPanel(cudaStream_t stream, int64_t batch, QrPanel<E> job) {
   job.taus_at = layout.Take<E>(job.n);
   job.inverses = layout.Take<E>(job.n);
   job.partial = layout.Take<E>(kGlobalThreads);
-  job.t = layout.Take<E>(job.n * (job.n | 1));
   job.squares = layout.Take<V>(kGlobalThreads);
+  job.t = layout.Take<E>(job.n * (job.n | 1));
   LaunchTeams(stream, job, batch, kGlobalThreads, layout);
 }
 

@@ -41,12 +41,12 @@ inline GpuPath QrPath(const QrSizes& sizes, int64_t element_bytes, int64_t batch
   if (!pivoted && elements * element_bytes <= kThreadQrBytes) return GpuPath::kThread;
   const int64_t bytes = TeamQrBytes(sizes, element_bytes);
   if (bytes <= std::min(kTeamQrBytes, shared)) return GpuPath::kTeam;
-  if (!pivoted && count > 0 && m <= kPanelQrRowsOfBatch * batch &&
-      QrPanelColumns(m, element_bytes, shared) > 0) {
-    return GpuPath::kPanels;
-  }
   const bool many =
       batch >= kGlobalBatch && bytes <= std::min(batch * kGlobalQrBytesOfBatch, kGlobalQrBytes);
+  const bool panels = many || m <= std::min(batch * kPanelQrRowsOfBatch, kPanelQrRows);
+  if (panels && !pivoted && count > 0 && QrPanelColumns(m, element_bytes, shared) > 0) {
+    return GpuPath::kPanels;
+  }
   return pivoted || count == 0 || many ? GpuPath::kBlock : GpuPath::kVendor;
 }
 

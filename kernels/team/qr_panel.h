@@ -160,7 +160,8 @@ LINALG_TEAM void FactorPanel(const Team& team, int m, int n, E* a, int ld,
       work.squares[thread] = squares;
     });
   }
-  team.Phase([&](int thread) {
+  // T does not depend on this.
+  team.Each([&](int thread) {
     const int k = grid.Across(thread);
     if (k >= n) return;
     const E inverse = work.inverses[k];
