@@ -175,7 +175,8 @@ struct UpperTriangle {
 };
 
 // A panel of every matrix: m rows and n columns of `a`, which is row-major. The reflectors' product
-// is I - U Vᴴ, with V and U row-major and n columns each.
+// is I - U Vᴴ. V and U are columns of larger row-major matrices, with `rows_above` rows of zeros
+// above those of the panel.
 template <class E>
 struct QrPanel {
   static constexpr int kMostThreads = kGlobalThreads;
@@ -190,7 +191,8 @@ struct QrPanel {
   E* taus;  // if packed
   int64_t taus_stride;
   E *v, *u;  // null if no product follows
-  int64_t reflectors_stride;
+  int rows_above;
+  int64_t ld_reflectors, reflectors_stride;
   Offset<E> matrix, taus_at, inverses, partial, t;
   Offset<V> squares;
 
@@ -223,10 +225,17 @@ struct QrPanel {
     }
     if (v == nullptr) return;
     const int64_t first = i * reflectors_stride;
-    team::StorePanel(team, m, n, panel, ld_shared, work, [&](int row, int col, E x, E y) {
-      StoreGlobal<E>(x, v + first + row * n + col);
-      StoreGlobal<E>(y, u + first + row * n + col);
+    const auto put = [&](int row, int col, E x, E y) {
+      const int64_t place = first + row * ld_reflectors + col;
+      StoreGlobal<E>(x, v + place);
+      StoreGlobal<E>(y, u + place);
+    };
+    team.Each([&](int thread) {
+      team::ForEachElement(team::Grid(team.size(), n), thread, 0, n, 0, rows_above,
+                           [&](int col, int row) { put(row, col, E{}, E{}); });
     });
+    team::StorePanel(team, m, n, panel, ld_shared, work,
+                     [&](int row, int col, E x, E y) { put(rows_above + row, col, x, y); });
   }
 };
 
@@ -260,8 +269,10 @@ struct UpperRows {
   }
 };
 
-// QR by panels of a part of the batch, of at most `most` matrices. The factors are made in `r` if
-// that has all rows, else in `q`, else in scratch memory.
+// QR by panels. Panels that lie side by side form a block. Each panel changes the other columns of
+// its block, and the block changes the columns beyond it: few wide products are faster than many
+// narrow ones. The factors are made in `r` if that has all rows, else in `q`, else in scratch
+// memory.
 template <class T>
 class PanelQr {
   using E = Element<T>;
@@ -270,12 +281,11 @@ class PanelQr {
   PanelQr(cudaStream_t stream, DeviceScratch& scratch, const QrProblem<E>& problem)
       : stream_(stream), problem_(problem), m_(problem.m), n_(problem.n) {
     const int64_t shared = SharedBytes();
-    for (int64_t first = 0; first < problem.count;) {
-      const int64_t cols =
-          std::min<int64_t>(QrPanelColumns(m_ - first, sizeof(T), shared), problem.count - first);
-      panels_.push_back({first, cols});
-      widest_ = std::max(widest_, cols);
-      first += cols;
+    for (int64_t first = 0; first < problem.count; first += blocks_.back().cols) {
+      const int64_t width = QrPanelColumns(m_ - first, sizeof(T), shared);
+      blocks_.push_back(
+          {first, std::min(kPanelsOfBlock * width, problem.count - first), width, m_ - first});
+      widest_ = std::max(widest_, blocks_.back().cols);
     }
     reflectors_size_ = m_ * (problem.q_cols > 0 ? problem.count : widest_);
     products_size_ = widest_ * problem.Columns();
@@ -296,36 +306,53 @@ class PanelQr {
     blas_ = lent.get();
     for (first_ = 0; first_ < problem_.batch; first_ += most_) {
       count_ = std::min(most_, problem_.batch - first_);
-      if (problem_.factored) {
-        for (const Panel& panel : panels_) Reflectors(panel, nullptr);
-      } else {
-        Factor();
-      }
+      if (!problem_.factored) Factor();
       if (problem_.q_cols > 0) MakeQ();
     }
   }
 
  private:
+  // The block's reflectors are H = I - U Vᴴ, where V and U have `rows` rows: those from row `first`
+  // of the matrix on.
+  struct Block {
+    int64_t first, cols, width, rows;
+
+    int64_t end() const { return first + cols; }
+  };
   struct Panel {
     int64_t first, cols;
+
+    int64_t end() const { return first + cols; }
   };
 
-  // The matrices of this part, `size` elements each.
-  template <class X>
-  static X* PartOf(X* data, int64_t first, int64_t size) {
-    return data == nullptr ? nullptr : data + first * size;
+  template <class Body>
+  void ForEachPanel(const Block& block, Body&& body) {
+    for (int64_t first = block.first; first < block.end(); first += block.width) {
+      body(Panel{first, std::min(block.width, block.end() - first)});
+    }
   }
 
-  Part<T> OfPanel(T* data, const Panel& panel) const {
-    T* const first = data + (problem_.q_cols > 0 ? panel.first * m_ : 0);
-    return {first, panel.cols, reflectors_size_};
+  // V or U from a row of the matrix and a reflector on.
+  Part<T> ReflectorsFrom(T* data, const Block& block, int64_t row, int64_t reflector) const {
+    if (problem_.q_cols > 0) data += block.first * m_;
+    return {data + (row - block.first) * block.cols + (reflector - block.first), block.cols,
+            reflectors_size_};
+  }
+
+  template <class X>
+  X* OfTaus(X* taus, const Panel& panel) const {
+    return taus == nullptr ? nullptr : taus + first_ * problem_.count + panel.first;
   }
 
   // Makes the reflectors of a panel in `factors`, or reads those that are given.
-  void Reflectors(const Panel& panel, E* factors) {
-    const bool last = panel.first + panel.cols == n_ && problem_.q_cols == 0;
+  void Reflect(const Block& block, const Panel& panel, E* factors) {
+    const bool last = panel.end() == n_ && problem_.q_cols == 0;
     const int64_t place = panel.first * n_ + panel.first;
     const E* const given = problem_.a + first_ * m_ * n_;
+    const auto from = [&](T* data) {
+      return last ? nullptr
+                  : AsElements(ReflectorsFrom(data, block, block.first, panel.first).data);
+    };
     LaunchPanel<E>(stream_, count_,
                    {.m = ToInt(m_ - panel.first),
                     .n = ToInt(panel.cols),
@@ -338,66 +365,103 @@ class PanelQr {
                     .packed = problem_.packed,
                     .taus = OfTaus(problem_.taus, panel),
                     .taus_stride = problem_.count,
-                    .v = last ? nullptr : AsElements(OfPanel(v_, panel).data),
-                    .u = last ? nullptr : AsElements(OfPanel(u_, panel).data),
+                    .v = from(v_),
+                    .u = from(u_),
+                    .rows_above = ToInt(panel.first - block.first),
+                    .ld_reflectors = block.cols,
                     .reflectors_stride = reflectors_size_});
   }
 
-  template <class X>
-  X* OfTaus(X* taus, const Panel& panel) const {
-    return taus == nullptr ? nullptr : taus + first_ * problem_.count + panel.first;
+  // x -= left (rightᴴ x) for `count` reflectors, rows of x from `row` on, and columns from `col` to
+  // `end`. The matrices x are row-major with `cols` columns.
+  void Apply(Part<T> left, Part<T> right, int64_t count, T* x, int64_t cols, int64_t row,
+             int64_t col, int64_t end) {
+    const int64_t rows = m_ - row, width = end - col;
+    if (width == 0) return;
+    const Part<T> products{products_, width, products_size_};
+    const Part<T> changed{x + row * cols + col, cols, m_ * cols};
+    Multiply<T>(blas_, count_, count, width, rows, T(1), right.Adjoint().Read(), changed.Read(),
+                T(0), products);
+    Multiply<T>(blas_, count_, rows, width, count, T(-1), left.Read(), products.Read(), T(1),
+                changed);
   }
 
-  // x -= left (rightᴴ x), for the rows and columns of x from (row, col) on.
-  void Apply(const Panel& panel, T* left, T* right, T* x, int64_t row, int64_t col, int64_t cols) {
-    const int64_t rows = m_ - row, width = cols - col;
-    if (width == 0) return;
-    const Part<T> products{products_, width, products_size_},
-        changed{x + row * cols + col, cols, m_ * cols};
-    Multiply<T>(blas_, count_, panel.cols, width, rows, T(1),
-                OfPanel(right, panel).Adjoint().Read(), changed.Read(), T(0), products);
-    Multiply<T>(blas_, count_, rows, width, panel.cols, T(-1), OfPanel(left, panel).Read(),
-                products.Read(), T(1), changed);
+  // Joins a panel to those before it in its block: (I - U Vᴴ) (I - U₂ V₂ᴴ) = I - U Vᴴ - U₃ V₂ᴴ,
+  // where U₃ = U₂ - U (Vᴴ U₂).
+  void Join(const Block& block, const Panel& panel) {
+    const int64_t before = panel.first - block.first;
+    if (before == 0) return;
+    const Part<T> products{products_, panel.cols, products_size_};
+    const auto from = [&](T* data, int64_t row, int64_t reflector) {
+      return ReflectorsFrom(data, block, row, reflector);
+    };
+    Multiply<T>(blas_, count_, before, panel.cols, m_ - panel.first, T(1),
+                from(v_, panel.first, block.first).Adjoint().Read(),
+                from(u_, panel.first, panel.first).Read(), T(0), products);
+    Multiply<T>(blas_, count_, block.rows, panel.cols, before, T(-1),
+                from(u_, block.first, block.first).Read(), products.Read(), T(1),
+                from(u_, block.first, panel.first));
   }
 
   void Factor() {
     E* const r = problem_.r + first_ * problem_.r_rows * n_;
-    E* factors = AsElements(factors_);
+    E* made = AsElements(factors_);
     if (problem_.r_rows == m_) {
-      factors = r;
+      made = r;
     } else if (factors_ == nullptr) {
-      factors = problem_.q + first_ * m_ * n_;
+      made = problem_.q + first_ * m_ * n_;
     }
-    Copy(stream_, count_ * m_ * n_, problem_.a + first_ * m_ * n_, factors);
-    for (const Panel& panel : panels_) {
-      Reflectors(panel, factors);
-      Apply(panel, v_, u_, reinterpret_cast<T*>(factors), panel.first, panel.first + panel.cols,
-            n_);
+    T* const factors = reinterpret_cast<T*>(made);
+    Copy(stream_, count_ * m_ * n_, problem_.a + first_ * m_ * n_, made);
+    for (const Block& block : blocks_) {
+      const bool joined = problem_.q_cols > 0 || block.end() < n_;
+      ForEachPanel(block, [&](const Panel& panel) {
+        const auto of = [&](T* data) {
+          return ReflectorsFrom(data, block, panel.first, panel.first);
+        };
+        Reflect(block, panel, made);
+        Apply(of(v_), of(u_), panel.cols, factors, n_, panel.first, panel.end(), block.end());
+        if (joined) Join(block, panel);
+      });
+      const auto of = [&](T* data) {
+        return ReflectorsFrom(data, block, block.first, block.first);
+      };
+      Apply(of(v_), of(u_), block.cols, factors, n_, block.first, block.end(), n_);
     }
-    if (factors != r && problem_.r_rows > 0) {
+    if (made != r && problem_.r_rows > 0) {
       ForEach(
           stream_, count_ * problem_.r_rows * n_,
           UpperRows<E>{
-              .a = factors, .r = r, .a_size = m_ * n_, .elements = {problem_.r_rows, n_}, .n = n_});
+              .a = made, .r = r, .a_size = m_ * n_, .elements = {problem_.r_rows, n_}, .n = n_});
     }
   }
 
-  // The panels from the last to the first change the rows and columns from theirs on.
+  // The blocks from the last to the first change the rows and columns from theirs on.
   void MakeQ() {
     const int64_t cols = problem_.q_cols;
     E* const q = problem_.q + first_ * m_ * cols;
     ForEach(stream_, count_ * m_ * cols, WriteIdentity<E>{.elements = {m_, cols}, .x = q});
-    for (auto panel = panels_.rbegin(); panel != panels_.rend(); ++panel) {
-      Apply(*panel, u_, v_, reinterpret_cast<T*>(q), panel->first, panel->first, cols);
+    for (auto block = blocks_.rbegin(); block != blocks_.rend(); ++block) {
+      if (problem_.factored) {
+        ForEachPanel(*block, [&](const Panel& panel) {
+          Reflect(*block, panel, nullptr);
+          Join(*block, panel);
+        });
+      }
+      const auto of = [&](T* data) {
+        return ReflectorsFrom(data, *block, block->first, block->first);
+      };
+      Apply(of(u_), of(v_), block->cols, reinterpret_cast<T*>(q), cols, block->first, block->first,
+            cols);
     }
   }
 
   cudaStream_t stream_;
   QrProblem<E> problem_;
   int64_t m_, n_;
-  std::vector<Panel> panels_;
+  std::vector<Block> blocks_;
   int64_t widest_ = 0, reflectors_size_ = 0, products_size_ = 0;
-  int64_t most_ = 0, first_ = 0, count_ = 0;  // matrices of a part
+  int64_t most_ = 0, first_ = 0, count_ = 0;  // the matrices that go together
   T *v_ = nullptr, *u_ = nullptr, *products_ = nullptr, *factors_ = nullptr;
   vendor::Blas blas_ = nullptr;
 };

@@ -64,6 +64,8 @@ inline constexpr int64_t kPanelQrRows = 3072;
 inline constexpr int64_t kPanelQrBytes = 224 << 10;
 inline constexpr int kPanelQrColumns = 32;
 inline constexpr int kLeastPanelQrColumns = 8;
+// Panels whose reflectors are joined before they change the columns beyond them: cuda_qr.json.
+inline constexpr int64_t kPanelsOfBlock = 4;
 // Scratch memory of matrices that go through their panels together.
 inline constexpr int64_t kPanelScratchBytes = int64_t{2} << 30;
 
