@@ -77,9 +77,21 @@ inline constexpr int64_t kVendorJacobiSvd = 1024;
 
 // Bytes of a matrix for QR by a team, of any shape: cuda_qr.json.
 inline constexpr int64_t kTeamQrBytes = 160 << 10;
-// Bytes of a matrix for QR in global memory, per matrix of the batch and at most: cuda_qr.json.
+// Bytes of a matrix for QR in global memory, where no panel fits, per matrix of the batch and at most: cuda_qr.json.
 inline constexpr int64_t kGlobalQrBytesOfBatch = 64 << 10;
 inline constexpr int64_t kGlobalQrBytes = 4 << 20;
+
+// QR by panels: rows of a matrix, per matrix of the batch and at most; bytes of a panel in shared
+// memory; columns of a panel, at most and at least: cuda_qr.json.
+inline constexpr int64_t kPanelQrRowsOfBatch = 512;
+inline constexpr int64_t kPanelQrRows = 3072;
+inline constexpr int64_t kPanelQrBytes = 224 << 10;
+inline constexpr int kPanelQrColumns = 32;
+inline constexpr int kLeastPanelQrColumns = 8;
+// Panels whose reflectors are joined before they change the columns beyond them: cuda_qr.json.
+inline constexpr int64_t kPanelsOfBlock = 4;
+// Scratch memory of matrices that go through their panels together.
+inline constexpr int64_t kPanelScratchBytes = int64_t{2} << 30;
 
 // The least batch of larger matrices that take a block each in global memory: cuda_global.json.
 inline constexpr int64_t kGlobalBatch = 24;

@@ -101,6 +101,20 @@ def test_rectangles(case, dtype, shape, batch, rng):
   _check(case, case.operands(rng, (batch,), *shape, dtype))
 
 
+@pytest.mark.parametrize("name", ["qr", "qr_complete", "qr_raw"])
+@pytest.mark.parametrize(
+    "batch, shape",
+    [(3, (176, 176)), (3, (200, 150)), (3, (150, 200)), (20, (512, 512)), (3, (1024, 1024)),
+     (3, (1500, 300))], ids=str)
+def test_qr_by_panels(name, batch, shape, dtype, rng):
+  """Residuals, and the same bits in two batches."""
+  case = cases.named(name)
+  (a,) = case.operands(rng, (batch,), *shape, dtype)
+  results = _check(case, (a,))
+  for x, y in zip(_results(case, (a[1:],)), results, strict=True):
+    np.testing.assert_array_equal(x, y[1:])
+
+
 @pytest.mark.parametrize("batch", [(), (0,), (1,), (3,), (2, 3), (1000,), (70000,)], ids=str)
 @pytest.mark.parametrize("n", [2, 10])
 def test_batches(case, batch, n, rng):

@@ -72,6 +72,48 @@ def test_in_global_memory(name, dtype, rng, monkeypatch):
   _check(case, dtype, rng, shapes)
 
 
+# Panels of 8 columns, of 16 where few rows are left, and a narrower last one.
+PANELS = [(44, 44), (40, 30), (30, 40)]
+
+
+@pytest.mark.parametrize(
+    "name", ["qr", "qr_complete", "qr_r", "qr_raw", "householder_product"])
+def test_panels(name, dtype, rng, monkeypatch):
+  """Shared memory is small, so that small matrices go by panels."""
+  monkeypatch.setenv("LINALG_PTX_SHARED", str(dtype.itemsize + 1))
+  _check(cases.named(name), dtype, rng, [(3, m, n) for m, n in PANELS])
+
+
+@pytest.mark.parametrize("m, n", PANELS)
+def test_matrices_of_panels_are_alone(m, n, dtype, rng, monkeypatch):
+  """NaN, zero columns and extreme scales. The other matrices keep their bits in any batch."""
+  monkeypatch.setenv("LINALG_PTX_SHARED", str(dtype.itemsize + 1))
+  limits = np.finfo(dtype)
+  a = matrices.general(rng, (7,), m, n, dtype)
+  a[1, m // 2, n // 3] = np.nan
+  a[2, :, n // 4 : n // 2] = 0
+  a[3, 5:, 4] = a[3, :, 9] = 0
+  a[4] *= limits.max / 1e3
+  a[5] *= limits.tiny / limits.eps
+  a[5, :, 7] /= limits.eps
+  a[6] = matrices.general(rng, (), m, 6, dtype) @ matrices.general(rng, (), 6, n, dtype)
+  qr = jax.jit(linalg.qr)
+  q, r = (np.asarray(x) for x in qr(a))
+  assert np.isnan(q[1]).any() and np.isnan(r[1]).any()
+  for i in range(7):
+    if i != 1:
+      scale = 2.0 ** -np.frexp(np.abs(a[i]).max())[1]
+      product = checks.wide(q[i]) @ (checks.wide(r[i]) * scale)
+      assert checks.orthogonality(q[i]) <= 10
+      assert checks.factorisation(checks.wide(a[i]) * scale, product, checks.eps(a)) <= 10
+      np.testing.assert_array_equal(np.tril(r[i], -1), 0)
+  for x, y in zip(qr(a[5:]), (q, r), strict=True):
+    np.testing.assert_array_equal(x, y[5:])
+  h, taus = linalg.qr(a[3], mode="raw")
+  np.testing.assert_array_equal(taus[9], 0)
+  assert np.all(np.isfinite(h))
+
+
 def _check_least_jitters(n, batch, dtype, rng, lower):
   """Compares the handler with one factorisation of the batch for each jitter."""
   g = matrices.general(rng, (batch,), n, n - 1, dtype)

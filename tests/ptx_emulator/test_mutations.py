@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import pytest
+import scipy.linalg
 
 pytestmark = pytest.mark.extended
 
@@ -42,6 +43,7 @@ class Run(NamedTuple):
   attributes: dict[str, bool] = {}  # noqa: RUF012
   blocks: int = 1
   spare: int = 0
+  shared: int = 227  # KiB of shared memory
 
 
 def _general(rng, batch, n):
@@ -156,9 +158,30 @@ def _lu(kernel, n, batch, spare, blocks=1):
              lambda n: [((n, n), F), ((n,), I), ((n,), I), ((), I)], _of_lu, {}, blocks, spare)
 
 
-def _qr(kernel, n, batch, spare, blocks=1):
+def _qr(kernel, n, batch, spare, blocks=1, shared=227):
   return Run(kernel, "linalg_qr", n, batch, _general,
-             lambda n: [((n, n), F), ((n, n), F)], _of_qr, {}, blocks, spare)
+             lambda n: [((n, n), F), ((n, n), F)], _of_qr, {}, blocks, spare, shared)
+
+
+def _reflectors(rng, batch, n):
+  (x,) = _general(rng, batch, n)
+  packed, taus = zip(*(scipy.linalg.qr(y, mode="raw")[0] for y in x), strict=True)
+  return [np.ascontiguousarray(packed), np.stack(taus)]
+
+
+def _of_product(a, taus, q):
+  for x, scales, made in zip(a, taus, q, strict=True):
+    expected = np.eye(len(x))
+    for k in reversed(range(len(x))):
+      v = np.append([1.0], x[k + 1:, k])
+      expected[k:] -= scales[k] * np.outer(v, v @ expected[k:])
+    made -= expected
+  return q
+
+
+def _householder_product(kernel, n, batch, spare, blocks=1, shared=227):
+  return Run(kernel, "linalg_householder_product", n, batch, _reflectors,
+             lambda n: [((n, n), F)], _of_product, {}, blocks, spare, shared)
 
 
 def _eigh(kernel, n, batch, spare, blocks=1):
@@ -219,6 +242,8 @@ OTHERS = [
     _eigh("RunTeams.*ReduceEighIfLb1E", 12, 513, 7, blocks=64),
     _eigh("RunTeams.*RotateEighIfE", 12, 513, 3, blocks=64),
     _eigh("RunTeams.*RotateEighIfE", 20, 2, 3),
+    _qr("RunTeams.*QrPanelIfE", 44, 2, 3, shared=5),
+    _householder_product("RunTeams.*QrPanelIfE", 44, 2, 2, shared=5),
     _solve("RunWarps.*WarpSolveIfLi32E.*SolvedE1", 20, 3, 6),
     _solve("RunTeams.*TeamSolveIfLb0E", 65, 2, 5),
     _positive_solve("RunTeams.*TeamPositiveSolveIfE", 26, 3, 4),
@@ -247,6 +272,7 @@ def faulty(library, handlers, monkeypatch):
 
     def error(self, run):
       monkeypatch.setenv("LINALG_PTX_BLOCKS", str(run.blocks))
+      monkeypatch.setenv("LINALG_PTX_SHARED", str(run.shared))
       operands = run.operands(np.random.default_rng(0), run.batch, run.n)
       name = next(_names)
       jax.ffi.register_ffi_target(

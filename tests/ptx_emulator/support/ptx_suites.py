@@ -31,6 +31,7 @@ SLOW = (
     "(paths.py and test_residuals and complex128 and (eig] or schur] or svd))",
     "(paths.py and test_residuals and (eigvals] or qr_raw or qr_complete or householder_product))",
     "(paths.py and test_residuals and ormqr)",
+    "(paths.py and test_panels and (qr_complete or householder_product))",
     "(test_factorisations.py and test_large_residuals and (eig_left or schur or hessenberg))",
     "(test_factorisations.py and test_large_residuals and qr_pivoted)",
     "(test_factorisations.py and test_residuals_of_many_large)",
