@@ -42,6 +42,19 @@ GpuPath SvdPath(const SvdSizes& sizes, int64_t batch, int64_t shared) {
   return block ? GpuPath::kBlock : GpuPath::kVendor;
 }
 
+enum class SvdRoutine {
+  kJacobi,  // gesvdj
+  kPolar,   // Xgesvdp
+  kQr,      // Xgesvd
+};
+
+// The vendor's fastest routine: cuda_svd_routines.json.
+template <class T>
+SvdRoutine VendorSvdRoutine(const SvdSizes& sizes) {
+  if (sizes.vectors && sizes.shorter >= kPolarSvd) return SvdRoutine::kPolar;
+  return sizes.longer <= kVendorJacobiSvd ? SvdRoutine::kJacobi : SvdRoutine::kQr;
+}
+
 template <bool kVectors>
 struct SvdCall {
   template <class T>

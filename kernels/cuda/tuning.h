@@ -48,8 +48,10 @@ inline constexpr int64_t kTeamSvd = 64;
 inline constexpr int64_t kTeamSvdBytes = 160 << 10;
 // SVD by a block in global memory: elements of U, or of V of a wide matrix: cuda_svd.json.
 inline constexpr int64_t kGlobalSvdElements = 260 * 260;
-// The longest side for the vendor's Jacobi method: cuda_svd.json.
+// The longest side for the vendor's Jacobi method: cuda_svd_routines.json.
 inline constexpr int64_t kVendorJacobiSvd = 1024;
+// The least shorter side for singular vectors from the polar decomposition: cuda_svd_routines.json.
+inline constexpr int64_t kPolarSvd = 128;
 
 // Bytes of a matrix for QR by a team, of any shape: cuda_qr.json.
 inline constexpr int64_t kTeamQrBytes = 160 << 10;

@@ -100,6 +100,8 @@ void Load() {
   LINALG_FIND(solver, cusolverDnXsyevBatched);
   LINALG_FIND(solver, cusolverDnXgesvd_bufferSize);
   LINALG_FIND(solver, cusolverDnXgesvd);
+  LINALG_FIND(solver, cusolverDnXgesvdp_bufferSize);
+  LINALG_FIND(solver, cusolverDnXgesvdp);
   LINALG_FIND(solver, cusolverDnXgeev_bufferSize);
   LINALG_FIND(solver, cusolverDnXgeev);
   LINALG_FIND(blas, cublasCreate_v2);

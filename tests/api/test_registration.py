@@ -129,6 +129,7 @@ def test_page_about_cuda():
   assert (f"shorter side ≤ {constants['kTeamSvd']}, with the vectors up to "
           f"{constants['kTeamSvdBytes'] >> 10} KiB") in rows["svd"]
   assert f"gesvdj up to {constants['kVendorJacobiSvd']}" in rows["svd"]
+  assert f"a shorter side ≥ {constants['kPolarSvd']}" in rows["svd"]
   assert f"`kTeam`: up to {constants['kTeamQrBytes'] >> 10} KiB" in rows["qr"]
   for row in ("qr", "svd", "eig"):
     assert f"`kBlock` for batch ≥ {constants['kGlobalBatch']}" in rows[row], row

@@ -1,10 +1,11 @@
-"""Errors of the vendor's LU and Cholesky, as vendor.cc simulates them, do not reach results.
+"""Errors of the vendor's LU, Cholesky and SVD, as vendor.cc simulates them, do not reach results.
 
 Only tests/ptx_emulator collects this file. The sizes are those of the vendor's routines.
 """
 
 import numpy as np
 import pytest
+import scipy.linalg
 
 import linalg
 import matrices
@@ -101,3 +102,39 @@ def test_cholesky(batched, lower, dtype, rng):
     l = checks.wide(l)
     product = l @ np.conj(l.mT) if lower else np.conj(l.mT) @ l
     assert np.abs(product - x).max() <= 10 * n * eps * np.abs(x).max()
+
+
+def _of_lapack(a):
+  """Returns U and Vᴴ of a matrix or of the transpose of a wide one, as Xgesvd gets it."""
+  wide = a.shape[0] < a.shape[1]
+  u, _, vh = scipy.linalg.svd(a.T if wide else a)
+  return (vh.T, u.T) if wide else (u, vh)
+
+
+@pytest.mark.parametrize("shape, full", [
+    ((140, 140), False), ((150, 130), True), ((130, 150), False)], ids=str)
+def test_svd(shape, full, dtype, rng):
+  """Xgesvd takes the matrices whose singular values Xgesvdp has moved, or that it fails for.
+
+  Vectors of the two routines differ by their sign in vendor.cc.
+  """
+  a = matrices.general(rng, (6,), *shape, dtype)
+  a[1, :, 1], a[1, 1] = a[1, :, 0], a[1, 0]
+  a[2], a[3, 4, 5], a[5] = 2, np.nan, 0
+  u, s, vh, info = map(np.asarray, linalg.svd_ex(a, full_matrices=full))
+  np.testing.assert_array_equal(info, [0, 0, 0, -1, 0, 0])
+  for x in (u, s, vh):
+    np.testing.assert_array_equal(np.isnan(x).reshape(6, -1).any(-1), info != 0)
+  for i in np.flatnonzero(info == 0):
+    k = min(shape)
+    product = checks.wide(u[i][:, :k]) * s[i] @ checks.wide(vh[i][:k])
+    assert checks.factorisation(a[i], product, checks.eps(u)) <= 30
+    assert checks.orthogonality(u[i]) <= 30
+    assert checks.orthogonality(checks.adjoint(vh[i])) <= 30
+  for i, polar in ((0, True), (1, False), (4, True)):
+    expected = _of_lapack(a[i])
+    for found, theirs in ((u[i][:, 0], expected[0][:, 0]), (vh[i][0], expected[1][0])):
+      assert (np.real(np.vdot(theirs, found)) < 0) == polar
+  alone = linalg.svd_ex(a[4:5], full_matrices=full)
+  for x, y in zip((u, s, vh), alone, strict=False):
+    np.testing.assert_array_equal(x[4], y[0])
