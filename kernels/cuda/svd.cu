@@ -16,6 +16,7 @@
 #include "kernels/cuda/handles.h"
 #include "kernels/cuda/iterative.h"
 #include "kernels/cuda/svd_path.h"
+#include "kernels/cuda/svd_problem.h"
 #include "kernels/handlers.h"
 #include "kernels/small/jacobi_svd.h"
 #include "kernels/small/svd.h"
@@ -24,29 +25,6 @@
 
 namespace linalg::cuda {
 namespace {
-
-template <class E>
-struct SvdProblem {
-  using V = RealElement<E>;
-  int m, n;
-  bool vectors, full;
-  int u_cols, vh_rows;  // as of SvdShape
-  const E* a;
-  E* u;  // used, with vh, if vectors are wanted
-  V* s;
-  E* vh;
-  int32_t* info;
-
-  __host__ __device__ bool Tall() const { return m >= n; }
-  __host__ __device__ int Longer() const { return m > n ? m : n; }
-  __host__ __device__ int Shorter() const { return m > n ? n : m; }
-  // The number of columns of U for a tall matrix, or of V for a wide one.
-  __host__ __device__ int Width() const { return Tall() ? u_cols : vh_rows; }
-  // The distance of rows in a slice, of the longer factor, or of the matrix without vectors.
-  __host__ __device__ int Ld() const { return (vectors ? Width() : Shorter()) | 1; }
-  __host__ __device__ int64_t LeftSize() const { return static_cast<int64_t>(m) * u_cols; }
-  __host__ __device__ int64_t RightSize() const { return static_cast<int64_t>(n) * vh_rows; }
-};
 
 template <class E, bool kVectors>
 struct SmallSvd {
@@ -254,28 +232,30 @@ double AllowedPerturbation(int64_t shorter) {
   return static_cast<double>(shorter) * std::numeric_limits<Real<T>>::epsilon();
 }
 
-// Takes singular vectors from Xgesvdp. A matrix for which it is inaccurate or fails goes to Xgesvd.
+// Takes Xgesvdp for one matrix after another. A matrix for which it is inaccurate or fails goes to
+// Xgesvd.
 template <class T>
 void VendorPolarSvd(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
                     const SvdProblem<Element<T>>& problem) {
   using E = Element<T>;
   const int64_t m = problem.Longer(), n = problem.Shorter();
-  const bool tall = problem.Tall();
+  const bool tall = problem.Tall(), in_place = problem.vectors && !tall;
   T* const scaled = scratch.Take<T>(m * n);
   T* const matrix = scratch.Take<T>(m * n);
   T* const v = scratch.Take<T>(n * n);
   // The transpose of a wide matrix has U in the place of Vᴴ, and V in the place of conjugate U.
   auto* const vh = reinterpret_cast<T*>(problem.vh);
-  T* const left = tall ? scratch.Take<T>(problem.LeftSize()) : vh;
+  T* const left = in_place ? vh : scratch.Take<T>(problem.vectors ? problem.LeftSize() : m * n);
   const LentSolver lent(stream);
   const vendor::Gesvdp<T, Real<T>> gesvdp(lent.get().solver, lent.get().parameters, m, n,
-                                          problem.Width(), matrix, problem.s, left, v);
+                                          problem.vectors ? problem.Width() : 0, matrix, problem.s,
+                                          left, v);
   VendorWorkspace work(stream, scratch, gesvdp);
   std::optional<QrSvd<T>> qr;
   FactorEach<T>(stream, scratch, batch, problem, tall, scaled, [&](int64_t i, int32_t* info) {
     Copy(stream, m * n, static_cast<const T*>(scaled), matrix);
     double perturbation = std::numeric_limits<double>::infinity();
-    gesvdp.Run(matrix, problem.s + i * n, left + (tall ? 0 : i * problem.RightSize()), v,
+    gesvdp.Run(matrix, problem.s + i * n, left + (in_place ? i * problem.RightSize() : 0), v,
                work.device(), work.host(), info, &perturbation);
     int32_t found;
     Check(cudaMemcpyAsync(&found, info, sizeof(found), cudaMemcpyDeviceToHost, stream),
@@ -286,6 +266,7 @@ void VendorPolarSvd(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
       if (!qr) qr.emplace(stream, scratch, lent.get(), problem, scaled);
       return (*qr)(i, info);
     }
+    if (!problem.vectors) return;
     E* const u = problem.u + i * problem.LeftSize();
     if (tall) {
       Transpose(stream, 1, problem.Width(), m, static_cast<const T*>(left), 0,
@@ -334,21 +315,27 @@ void RunPath(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
   const auto teams_of = [&](int team_size) {
     RunTeamSvd<kVectors>(stream, scratch, batch, problem, team_size);
   };
-  const auto vendor = [&] {
+  const auto vendor = [&](int64_t count, const SvdProblem<Element<T>>& part) {
     switch (VendorSvdRoutine<T>(sizes)) {
       case SvdRoutine::kJacobi:
-        return VendorJacobiSvd<T>(stream, scratch, batch, problem);
+        return VendorJacobiSvd<T>(stream, scratch, count, part);
       case SvdRoutine::kPolar:
-        return VendorPolarSvd<T>(stream, scratch, batch, problem);
+        return VendorPolarSvd<T>(stream, scratch, count, part);
       case SvdRoutine::kQr:
-        return VendorSvd<T>(stream, scratch, batch, problem);
+        return VendorSvd<T>(stream, scratch, count, part);
     }
   };
   LaunchOnPath(SvdPath<T>(sizes, batch, SharedBytes()),
                On{GpuPath::kThread, [&] { RunSmallSvd<kVectors>(stream, batch, problem); }},
                On{GpuPath::kTeam, [&] { teams_of(SvdTeamSize(m, n, TeamSvdBytes<T>(sizes))); }},
                On{GpuPath::kBlock, [&] { teams_of(kGlobalThreads); }},
-               On{GpuPath::kVendor, vendor});
+               On{GpuPath::kPanels,
+                  [&] {
+                    for (const int64_t i : BlockJacobiSvd<T>(stream, scratch, batch, problem)) {
+                      vendor(1, problem.From(i));
+                    }
+                  }},
+               On{GpuPath::kVendor, [&] { vendor(batch, problem); }});
 }
 
 template <class T>

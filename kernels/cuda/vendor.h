@@ -346,9 +346,14 @@ class Gesvdp {
   //     workspaceInBytesOnHost)
   Gesvdp(Solver solver, SolverParameters parameters, int64_t m, int64_t n, int64_t cols, const T* a,
          const Real* s, const T* u, const T* v)
-      : solver_(solver), parameters_(parameters), economic_(cols == n ? 1 : 0), m_(m), n_(n) {
+      : solver_(solver),
+        parameters_(parameters),
+        job_(cols == 0 ? kNoVectors : kVectors),
+        economic_(cols == m && m != n ? 0 : 1),
+        m_(m),
+        n_(n) {
     Check(functions.cusolverDnXgesvdp_bufferSize(
-              solver, parameters, kVectors, economic_, m, n, kDataType<T>, a, m, kDataType<Real>, s,
+              solver, parameters, job_, economic_, m, n, kDataType<T>, a, m, kDataType<Real>, s,
               kDataType<T>, u, m, kDataType<T>, v, n, kDataType<T>, &device_bytes, &host_bytes),
           "cusolverDnXgesvdp_bufferSize");
   }
@@ -360,10 +365,10 @@ class Gesvdp {
   // argument receives by how much, as an error of all singular values.
   void Run(T* a, Real* s, T* u, T* v, void* device_work, void* host_work, int* info,
            double* perturbation) const {
-    Check(functions.cusolverDnXgesvdp(solver_, parameters_, kVectors, economic_, m_, n_,
-                                      kDataType<T>, a, m_, kDataType<Real>, s, kDataType<T>, u, m_,
-                                      kDataType<T>, v, n_, kDataType<T>, device_work, device_bytes,
-                                      host_work, host_bytes, info, perturbation),
+    Check(functions.cusolverDnXgesvdp(solver_, parameters_, job_, economic_, m_, n_, kDataType<T>,
+                                      a, m_, kDataType<Real>, s, kDataType<T>, u, m_, kDataType<T>,
+                                      v, n_, kDataType<T>, device_work, device_bytes, host_work,
+                                      host_bytes, info, perturbation),
           "cusolverDnXgesvdp");
   }
 
@@ -372,6 +377,7 @@ class Gesvdp {
  private:
   Solver solver_;
   SolverParameters parameters_;
+  Job job_;
   int economic_;
   int64_t m_, n_;
 };

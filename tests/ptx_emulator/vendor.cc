@@ -249,7 +249,7 @@ int Gesvdp(Solver, SolverParameters, int job, int economic, int64_t m, int64_t n
            void* a, int64_t lda, cudaDataType real, void* s, cudaDataType type_u, void* u,
            int64_t ldu, cudaDataType type_v, void* v, int64_t ldv, cudaDataType compute, void*,
            size_t, void*, size_t, int* info, double* perturbation) {
-  if (job != kVectors || m < n || lda != m || ldu != m || ldv != n) return 1;
+  if (m < n || lda != m || ldu != m || ldv != n) return 1;
   if (type_u != type || type_v != type || compute != type) return 2;
   return OfType(type, [&]<class T>(std::type_identity<T>) {
     using R = Real<T>;
@@ -260,13 +260,15 @@ int Gesvdp(Solver, SolverParameters, int job, int economic, int64_t m, int64_t n
     *perturbation = 0;
     *info = std::all_of(matrix, matrix + m * n, [&](T x) { return x == matrix[0]; }) ? 1 : 0;
     std::vector<T> vt(n * n);
-    lapack::Gesdd<T> gesdd(economic != 0 ? 'S' : 'A', m, n);
-    if (*info == 0) *info = gesdd(matrix, values, static_cast<T*>(u), vt.data());
-    std::fill_n(matrix, m * n, std::numeric_limits<R>::quiet_NaN());
     auto* const left = static_cast<T*>(u);
-    std::for_each(left, left + m * (economic != 0 ? n : m), [](T& x) { x = -x; });
-    for (int64_t i = 0; i < n; ++i) {
-      for (int64_t j = 0; j < n; ++j) right[i * n + j] = -ConjugateOf(vt[j * n + i]);
+    lapack::Gesdd<T> gesdd(job == kNoVectors ? 'N' : economic != 0 ? 'S' : 'A', m, n);
+    if (*info == 0) *info = gesdd(matrix, values, left, vt.data());
+    std::fill_n(matrix, m * n, std::numeric_limits<R>::quiet_NaN());
+    if (job == kVectors) {
+      std::for_each(left, left + m * (economic != 0 ? n : m), [](T& x) { x = -x; });
+      for (int64_t i = 0; i < n; ++i) {
+        for (int64_t j = 0; j < n; ++j) right[i * n + j] = -ConjugateOf(vt[j * n + i]);
+      }
     }
     const R added = std::sqrt(std::numeric_limits<R>::epsilon()) * values[0];
     if (*info != 0 || values[n - 1] >= added) return 0;
