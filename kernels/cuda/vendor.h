@@ -3,6 +3,7 @@
 //
 // Matrices are column-major with leading dimension `ld`. The prototype of the called function
 // stands above each wrapper. The symbols are those of cuSOLVER 12.0 and cuBLAS 13.1 (CUDA 13.0).
+// The libraries of CUDA 12 have them too, but for the ones that some releases lack: they stay null.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -236,8 +237,9 @@ template <class T, class Real>
 class Syev {
  public:
   // The largest batch that works: it has failed beyond 2^31 bytes (jax issue 33062), and beyond
-  // about 32000 matrices.
+  // about 32000 matrices. Libraries before CUDA 12.6 take one matrix after another.
   static int64_t MostBatch(int64_t n) {
+    if (functions.cusolverDnXsyevBatched == nullptr) return 1;
     const int64_t within_bytes =
         std::numeric_limits<int>::max() / (n * n * static_cast<int64_t>(sizeof(T)));
     return std::max<int64_t>(1, std::min<int64_t>(within_bytes, 16384));
@@ -421,6 +423,12 @@ class Gesvdj {
   int economic_, m_, n_;
   int size_ = 0;
 };
+
+// Whether the library has Xgeev, as from CUDA 12.8 on.
+inline bool HasGeev() {
+  Load();
+  return functions.cusolverDnXgeev != nullptr;
+}
 
 // Eigenvalues w, complex, of a general matrix, which is overwritten, and right eigenvectors of
 // length 1 with a real largest element. A pair of conjugate eigenvalues of a real matrix has two

@@ -123,6 +123,16 @@ def _of_solve(a, b, x, info):
   return (a @ x - b) / np.linalg.cond(a)[:, None, None]
 
 
+def _definite_system(rng, batch, n):
+  return [*_definite(rng, batch, n), rng.standard_normal((batch, n, 3), dtype=np.float32)]
+
+
+def _of_positive_solve(a, b, x, logdet, factor, info):
+  assert not info.any()
+  logs = 2 * np.log(np.diagonal(factor, 0, 1, 2)).sum(1)
+  return np.concatenate([(a @ x - b).ravel(), (factor @ factor.mT - a).ravel(), logdet - logs])
+
+
 F, I = np.float32, np.int32
 HERMITIAN = {"lower": True, "symmetrize": False}
 
@@ -150,6 +160,12 @@ def _eigh(kernel, n, batch, spare, blocks=1):
 def _solve(kernel, n, batch, spare, blocks=1):
   return Run(kernel, "linalg_solve", n, batch, _system,
              lambda n: [((n, 3), F), ((), I)], _of_solve, {}, blocks, spare)
+
+
+def _positive_solve(kernel, n, batch, spare, blocks=1):
+  return Run(
+      kernel, "linalg_positive_solve_logdet_factor", n, batch, _definite_system,
+      lambda n: [((n, 3), F), ((), F), ((n, n), F), ((), I)], _of_positive_solve, {}, blocks, spare)
 
 
 def _block_cholesky(kernel, n, batch, spare, blocks=1):
@@ -184,6 +200,8 @@ OTHERS = [
     _eigh("RunTeams.*RotateEighIfE", 20, 2, 3),
     _solve("RunWarps.*WarpSolveIfLi32E.*SolvedE1", 20, 3, 6),
     _solve("RunTeams.*TeamSolveIfLb0E", 65, 2, 5),
+    _positive_solve("RunTeams.*TeamPositiveSolveIfE", 26, 3, 4),
+    _positive_solve("RunTeams.*TeamPositiveSolveIfE", 75, 2, 4),
     _svd_jvp("RunTeams.*SvdDerivativeIfLb0E", 32, 2, 5)]
 
 

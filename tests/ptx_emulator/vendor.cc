@@ -2,6 +2,7 @@
 // access the same memory as the vendor's. syevd, gesvd and geev use SciPy's LAPACK.
 #include <algorithm>
 #include <complex>
+#include <cstdlib>
 #include <limits>
 #include <stdexcept>
 #include <vector>
@@ -413,6 +414,10 @@ bool FillAll() {
          cudaDataType, const void*, cudaDataType, const void*, int64_t, cudaDataType, const void*,
          int64_t, cudaDataType, size_t* device, size_t* host) { return *device = *host = 8, 0; };
   f.cusolverDnXgeev = &Geev;
+  if (std::getenv("LINALG_PTX_OLDER") != nullptr) {  // CUDA 12.1
+    f.cusolverDnXsyevBatched = nullptr;
+    f.cusolverDnXgeev = nullptr;
+  }
   Fill(typed_functions<float>);
   Fill(typed_functions<double>);
   Fill(typed_functions<std::complex<float>>);
