@@ -72,8 +72,23 @@ inline constexpr int64_t kTeamSvd = 64;
 inline constexpr int64_t kTeamSvdBytes = 160 << 10;
 // SVD by a block in global memory: elements of U, or of V of a wide matrix: cuda_svd.json.
 inline constexpr int64_t kGlobalSvdElements = 260 * 260;
-// The longest side for the vendor's Jacobi method: cuda_svd.json.
+// The longest side for the vendor's Jacobi method: cuda_svd_routines.json.
 inline constexpr int64_t kVendorJacobiSvd = 1024;
+// The least shorter side for the polar decomposition, with vectors and without:
+// cuda_svd_routines.json.
+template <class T>
+inline constexpr int64_t kPolarSvd = sizeof(T) == 4   ? 192
+                                     : sizeof(T) == 8 ? 160
+                                                      : 65;
+inline constexpr int64_t kPolarSvdvals = 128;
+
+// Jacobi's method by blocks: the largest shorter side, and the least batch: cuda_svd.json.
+inline constexpr int64_t kJacobiBlocksSvd = 1024;
+inline constexpr int64_t kJacobiBlocksBatch = 4;
+// Sweeps over the rows of a pair of blocks in each round: cuda_svd.json.
+inline constexpr int kSweepsOfPair = 2;
+// Scratch memory of the matrices that are rotated together.
+inline constexpr int64_t kJacobiBlocksBytes = int64_t{2} << 30;
 
 // Bytes of a matrix for QR by a team, of any shape: cuda_qr.json.
 inline constexpr int64_t kTeamQrBytes = 160 << 10;

@@ -108,6 +108,8 @@ void Load() {
   LINALG_FIND(solver, cusolverDnXsyevd);
   LINALG_FIND(solver, cusolverDnXgesvd_bufferSize);
   LINALG_FIND(solver, cusolverDnXgesvd);
+  LINALG_FIND(solver, cusolverDnXgesvdp_bufferSize);
+  LINALG_FIND(solver, cusolverDnXgesvdp);
   LINALG_FIND(blas, cublasCreate_v2);
   LINALG_FIND(blas, cublasSetStream_v2);
 #undef LINALG_FIND

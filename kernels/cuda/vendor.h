@@ -60,6 +60,16 @@ struct Functions {
                           cudaDataType, void* u, int64_t ldu, cudaDataType, void* vt, int64_t ldvt,
                           cudaDataType, void* device_work, size_t, void* host_work, size_t,
                           int* info);
+  int (*cusolverDnXgesvdp_bufferSize)(Solver, SolverParameters, int job, int econ, int64_t m,
+                                      int64_t n, cudaDataType, const void* a, int64_t lda,
+                                      cudaDataType, const void* s, cudaDataType, const void* u,
+                                      int64_t ldu, cudaDataType, const void* v, int64_t ldv,
+                                      cudaDataType, size_t*, size_t*);
+  int (*cusolverDnXgesvdp)(Solver, SolverParameters, int job, int econ, int64_t m, int64_t n,
+                           cudaDataType, void* a, int64_t lda, cudaDataType, void* s, cudaDataType,
+                           void* u, int64_t ldu, cudaDataType, void* v, int64_t ldv, cudaDataType,
+                           void* device_work, size_t, void* host_work, size_t, int* info,
+                           double* perturbation);
   int (*cusolverDnXgeev_bufferSize)(Solver, SolverParameters, int jobvl, int jobvr, int64_t n,
                                     cudaDataType, const void* a, int64_t lda, cudaDataType,
                                     const void* w, cudaDataType, const void* vl, int64_t ldvl,
@@ -325,6 +335,52 @@ class Gesvd {
   Solver solver_;
   SolverParameters parameters_;
   signed char job_;
+  int64_t m_, n_;
+};
+
+// Singular values s, descending, and vectors of an m by n matrix, m >= n, which is overwritten,
+// from its polar decomposition. U has `cols` columns, n or m of them, and V is n by n.
+template <class T, class Real>
+class Gesvdp {
+ public:
+  // cusolverDnXgesvdp_bufferSize(handle, params, jobz, econ, m, n, dataTypeA, A, lda, dataTypeS, S,
+  //     dataTypeU, U, ldu, dataTypeV, V, ldv, computeType, workspaceInBytesOnDevice,
+  //     workspaceInBytesOnHost)
+  Gesvdp(Solver solver, SolverParameters parameters, int64_t m, int64_t n, int64_t cols, const T* a,
+         const Real* s, const T* u, const T* v)
+      : solver_(solver),
+        parameters_(parameters),
+        job_(cols == 0 ? kNoVectors : kVectors),
+        economic_(cols == m && m != n ? 0 : 1),
+        m_(m),
+        n_(n) {
+    Check(functions.cusolverDnXgesvdp_bufferSize(
+              solver, parameters, job_, economic_, m, n, kDataType<T>, a, m, kDataType<Real>, s,
+              kDataType<T>, u, m, kDataType<T>, v, n, kDataType<T>, &device_bytes, &host_bytes),
+          "cusolverDnXgesvdp_bufferSize");
+  }
+
+  // cusolverDnXgesvdp(handle, params, jobz, econ, m, n, dataTypeA, A, lda, dataTypeS, S, dataTypeU,
+  //     U, ldu, dataTypeV, V, ldv, computeType, bufferOnDevice, workspaceInBytesOnDevice,
+  //     bufferOnHost, workspaceInBytesOnHost, info, h_err_sigma)
+  // Singular values near zero are moved away from it, so that the polar factor is unitary. The last
+  // argument receives by how much, as an error of all singular values.
+  void Run(T* a, Real* s, T* u, T* v, void* device_work, void* host_work, int* info,
+           double* perturbation) const {
+    Check(functions.cusolverDnXgesvdp(solver_, parameters_, job_, economic_, m_, n_, kDataType<T>,
+                                      a, m_, kDataType<Real>, s, kDataType<T>, u, m_, kDataType<T>,
+                                      v, n_, kDataType<T>, device_work, device_bytes, host_work,
+                                      host_bytes, info, perturbation),
+          "cusolverDnXgesvdp");
+  }
+
+  size_t device_bytes = 0, host_bytes = 0;
+
+ private:
+  Solver solver_;
+  SolverParameters parameters_;
+  Job job_;
+  int economic_;
   int64_t m_, n_;
 };
 

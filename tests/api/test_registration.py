@@ -129,6 +129,10 @@ def test_page_about_cuda():
   assert (f"shorter side ≤ {constants['kTeamSvd']}, with the vectors up to "
           f"{constants['kTeamSvdBytes'] >> 10} KiB") in rows["svd"]
   assert f"gesvdj up to {constants['kVendorJacobiSvd']}" in rows["svd"]
+  assert f"and {constants['kPolarSvdvals']} without vectors" in rows["svd"]
+  polar = re.search(r"kPolarSvd = \D+4\s+\? (\d+)\s+: \D+8 \? (\d+)\s+: (\d+);", text)
+  assert ("a shorter side of {} in float32, {} in float64 and complex64, {} in complex128"
+          .format(*polar.groups())) in rows["svd"]
   assert f"`kTeam`: up to {constants['kTeamQrBytes'] >> 10} KiB" in rows["qr"]
   for row in ("qr", "svd", "eig"):
     assert f"`kBlock` for batch ≥ {constants['kGlobalBatch']}" in rows[row], row
