@@ -426,9 +426,9 @@ def plan(args: argparse.Namespace) -> list[Cell]:
         for case in CONTESTS if case.name in args.ops
         for dtype in case.dtypes if dtype in (*args.dtypes, *([] if args.gradients else ["i32"]))
         for batch, n in shapes]
-  if args.shapes:
-    # A run that is ended early should have most of the shapes.
-    cells.sort(key=lambda cell: cell.estimated_seconds(args.platform))
+    if args.shapes:
+      # A run that is ended early should have most of the shapes.
+      cells.sort(key=lambda cell: cell.estimated_seconds(args.platform))
   return cells if args.part is None else cells[args.part :: args.jobs]
 
 

@@ -101,7 +101,7 @@ def steps(
   def crossovers(bound: str) -> Step:
     """Measures with a build that has the least or the largest constants."""
     step = benchmark(
-        f"crossovers-{bound}", 40, "--cells", str(output / "cells.json"), "--alone",
+        f"crossovers-{bound}", 38, "--cells", str(output / "cells.json"), "--alone",
         "--seconds-per-cell", "0.02", "--memory", "2800", speedups=False)
     folder = variant(output, bound)
     return step._replace(
@@ -119,15 +119,20 @@ def steps(
     record += [f"--{bound}", str(output / f"crossovers-{bound}.json")]
   install = python("tools/on_gpu.py", str(output), "--install", *(
       ["--modules", str(modules)] if modules else []))
-  memcheck = on_gpu(45, *SANITIZED, processes=0)
+  memcheck = on_gpu(40, *SANITIZED, processes=0)
   return {
-      "machine": Step(["nvidia-smi"], 10),
+      "machine": Step(["nvidia-smi"], 5),
       "install": Step(install, 20 if modules else 240),
       "configuration": Step(python("-c", "import linalg; linalg.show_config()"), 10),
       "smoke": on_gpu(
           45, "-k", "float32 and (residuals or rules or structured)", "--orders", "5,40"),
       "contest-f32": contest("f32", 80, *cupy),
       "contest-f64": contest("f64", 60, "scale"),
+      "gates": on_gpu(25, "-k", "gates", processes=min(workers, 6)),
+      "systems": benchmark(
+          "systems", 12, "--ops", "cholesky", "cho_solve", "solve", "--shapes", "8192x48",
+          "8192x96", "--dtypes", "f32", "--seconds-per-cell", "0.1", "--memory", "2800", "--peers",
+          "scale"),
       "forward": benchmark(
           "forward", 65, "--ops", *MAIN_OPS, "--sizes", "4", "8", "16", "32", "64", "128",
           "--batches", "20000", "--dtypes", "f32", "f64", "--seconds-per-cell", "0.05", "--memory",
@@ -136,7 +141,7 @@ def steps(
       "verdicts": Step(
           python(*record), 10, table=["cat", str(output / "verdicts.txt")],
           files=tuple(output / f"crossovers-{bound}.json" for bound in BOUNDS)),
-      "residuals": on_gpu(60, "-k", f"({changed}) and not more_elements"),
+      "residuals": on_gpu(60, "-k", f"({changed}) and not more_elements and not gates"),
       "bits": on_gpu(25, "-k", "depend_on_the_batch"),
       "products": Step(
           python("benchmarks/product_bits.py", "--output", str(output / "products.json")), 15,
@@ -155,9 +160,9 @@ def steps(
       "clients": Step(
           python("benchmarks/clients.py", "--jobs", "8", "--rounds", "5", "--seconds", "1",
                  "--limit", "25", "--compilations", "1", "--output", str(output / "clients.json")),
-          25, shared, table=["cat", str(output / "clients.txt")]),
+          20, shared, table=["cat", str(output / "clients.txt")]),
       "suites": tests(
-          30, "--device", "gpu", "-m", "extended or not extended", *SUITES),
+          20, "--device", "gpu", "-m", "extended or not extended", *SUITES),
   }
 
 

@@ -227,7 +227,7 @@ def test_children_that_outlive_a_step(tmp_path):
 
 @pytest.mark.extended
 @pytest.mark.parametrize("name", [
-    "contest-f32", "contest-f64", "forward", "crossovers-less", "gradients"])
+    "contest-f32", "contest-f64", "systems", "forward", "crossovers-less", "gradients"])
 def test_commands_that_benchmark(name, tmp_path):
   """Catches an option or an operation that the benchmark does not have."""
   step = _steps(tmp_path)[name]
@@ -254,7 +254,8 @@ def test_options_of_other_commands(name, tmp_path):
 
 
 @pytest.mark.extended
-@pytest.mark.parametrize("name", ["smoke", "residuals", "bits", "memcheck", "large", "suites"])
+@pytest.mark.parametrize(
+    "name", ["smoke", "gates", "residuals", "bits", "memcheck", "large", "suites"])
 def test_commands_that_test(name, tmp_path):
   """The test selections of the steps are not empty, and parse."""
   command = _steps(tmp_path)[name].command
@@ -476,7 +477,7 @@ def test_verdicts_of_a_run(tmp_path, capsys):
 
 
 def test_verdicts_of_one_build(tmp_path, capsys):
-  """The same times by both paths change nothing."""
+  """Nothing changes if both paths take equal times."""
   times = dict.fromkeys(cut_offs.cells(FILES), 1e-3)
   file = _samples(tmp_path / "one", times)
   cut_offs.main(["judge", "--less", file, "--more", file])
