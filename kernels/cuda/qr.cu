@@ -14,6 +14,7 @@
 #include "kernels/cuda/panels.h"
 #include "kernels/cuda/passes.h"
 #include "kernels/cuda/qr_path.h"
+#include "kernels/cuda/qr_problem.h"
 #include "kernels/handlers.h"
 #include "kernels/qr_shape.h"
 #include "kernels/small/qr.h"
@@ -22,34 +23,6 @@
 
 namespace linalg::cuda {
 namespace {
-
-// The problem for m by n matrices, `count` reflectors each: a QrShape in a kernel's integers, with
-// its operands. Flags and sizes tell which results are requested, because a pointer may be null for
-// a buffer without elements.
-template <class E>
-struct QrProblem {
-  int64_t batch;
-  int m, n, count;
-  const E* a;
-  bool factored = false;  // `a` and `taus_in` hold reflectors already
-  const E* taus_in = nullptr;
-  bool packed = false;  // R has the reflectors below it, and their taus are a result
-  E* taus = nullptr;
-  E* r = nullptr;  // its r_rows first rows
-  int r_rows = 0;
-  E* q = nullptr;  // its q_cols first columns
-  int q_cols = 0;
-  bool pivoted = false;  // the columns, to `order`
-  int32_t* order = nullptr;
-
-  __host__ __device__ int Columns() const { return n > q_cols ? n : q_cols; }
-
-  // The element of `r`, where factors(i, j) is R with the reflectors below it.
-  template <class Factors>
-  __device__ __forceinline__ E RAt(int i, int j, Factors&& factors) const {
-    return packed ? factors(i, j) : WithoutReflectors(i, j, factors);
-  }
-};
 
 // The reflectors' vectors are held as LAPACK packs them, column-major, with R beside them. So Q can
 // take the place of the matrix before R is stored.
@@ -695,6 +668,19 @@ void QrVjp(cudaStream_t stream, ffi::AnyBuffer q, ffi::AnyBuffer r, ffi::AnyBuff
 }
 
 }  // namespace
+
+template <class T>
+void SolveQr(cudaStream_t stream, DeviceScratch& scratch, const QrProblem<Element<T>>& problem) {
+  RunQr<T>(stream, scratch, problem);
+}
+
+template void SolveQr<float>(cudaStream_t, DeviceScratch&, const QrProblem<float>&);
+template void SolveQr<double>(cudaStream_t, DeviceScratch&, const QrProblem<double>&);
+template void SolveQr<std::complex<float>>(cudaStream_t, DeviceScratch&,
+                                           const QrProblem<Complex<float>>&);
+template void SolveQr<std::complex<double>>(cudaStream_t, DeviceScratch&,
+                                            const QrProblem<Complex<double>>&);
+
 }  // namespace linalg::cuda
 
 LINALG_HANDLER_AND_CAPTURED(linalg_householder_qr, linalg::cuda::HouseholderQr);
