@@ -295,12 +295,12 @@ void VendorEigh(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
   using E = Element<T>;
   using Syev = vendor::Syev<T, Real<T>>;
   const int64_t n = problem.n, size = n * n;
+  const LentSolver lent(stream);  // before anything that depends on the library
   const int64_t piece = std::min(batch, Syev::MostBatch(n));
   T* const a = scratch.Take<T>(piece * size);
   const auto measured = MeasureBatch<E>(
       stream, scratch, batch, size,
       HermitianElements<E>{.problem = problem, .by_n = LongDivider(n)}, problem.info);
-  const LentSolver lent(stream);
   const auto job = problem.vectors != nullptr ? vendor::kVectors : vendor::kNoVectors;
   const Syev syev(lent.get().solver, lent.get().parameters, job, vendor::kUpper, n, piece, a,
                   problem.values);

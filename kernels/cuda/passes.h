@@ -66,4 +66,19 @@ struct WriteIdentity {
   }
 };
 
+// Writes identity matrices with their rows permuted.
+template <class E>
+struct WritePermuted {
+  MatrixElements elements;
+  const int32_t* permutation;
+  int64_t n;
+  E* x;
+
+  __device__ void operator()(int64_t place) const {
+    using V = RealElement<E>;
+    const auto [matrix, i, j] = elements(place);
+    StoreGlobal<E>(FromReal<E>(V(permutation[matrix * n + i] == j)), x + place);
+  }
+};
+
 }  // namespace linalg::cuda

@@ -71,6 +71,10 @@ using linalg::Triangle;
                               E* taus, int* columns) {                                            \
     RunQr(SerialTeam(size, Order(order)), m, n, q_cols, a, ld, r, taus, columns);                 \
   }                                                                                               \
+  extern "C" void panel_##suffix(int size, int order, int m, int n, int given, E* a, int ld,      \
+                                 E* taus, E* v, E* u) {                                           \
+    RunPanel(SerialTeam(size, Order(order)), m, n, given, a, ld, taus, v, u);                     \
+  }                                                                                               \
   extern "C" int eigh_##suffix(int size, int order, int n, E* a, int ld, int lower,               \
                                int symmetrize, int vectors, int most, E* v,                       \
                                RealElement<E>* values) {                                          \

@@ -205,6 +205,20 @@ def test_rectangles(case, dtype, shape, batch, rng):
   _check(case, case.operands(rng, (batch,), *shape, dtype))
 
 
+@pytest.mark.parametrize("name", ["qr", "qr_complete", "qr_raw"])
+@pytest.mark.parametrize(
+    "batch, shape",
+    [(3, (176, 176)), (3, (200, 150)), (3, (150, 200)), (20, (512, 512)), (3, (1024, 1024)),
+     (3, (1500, 300))], ids=str)
+def test_qr_by_panels(name, batch, shape, dtype, rng):
+  """Residuals, and the same bits in two batches."""
+  case = cases.named(name)
+  (a,) = case.operands(rng, (batch,), *shape, dtype)
+  results = _check(case, (a,))
+  for x, y in zip(_results(case, (a[1:],)), results, strict=True):
+    np.testing.assert_array_equal(x, y[1:])
+
+
 @pytest.mark.parametrize("batch", [(), (0,), (1,), (3,), (2, 3), (1000,), (70000,)], ids=str)
 @pytest.mark.parametrize("n", [2, 10])
 def test_batches(case, batch, n, rng):
@@ -299,6 +313,47 @@ def test_lu_info(dtype, n, rng):
     np.testing.assert_array_equal(np.isnan(x).all((-2, -1)), [False, True, True, False])
   det = np.asarray(linalg.det(*_put((a,))))
   assert det[1] == 0 and np.isnan(det[2])
+
+
+# By panels up to 1024 rows, then by the vendor.
+@pytest.mark.parametrize("shape, batch", [
+    ((129, 129), 40), ((200, 200), 40), ((512, 512), 8), ((1024, 1024), 3), ((1100, 1100), 3),
+    ((300, 700), 5), ((700, 300), 5), ((1024, 129), 5), ((1100, 300), 2)], ids=str)
+def test_large_lu(shape, batch, dtype, rng):
+  """Pivots are LAPACK's, and a singular matrix is alone."""
+  a = matrices.general(rng, (batch,), *shape, dtype)
+  a[1, :, 100] = 0
+  *results, info = (np.asarray(x) for x in linalg.lu_ex(*_put((a,))))
+  np.testing.assert_array_equal(info, np.where(np.arange(batch) == 1, 101, 0))
+  case = cases.named("lu")
+  assert case.ratio((a,), results) <= case.limit
+  if shape[0] <= 1024 and dtype == np.float64:  # in float32 rounding may decide
+    for i in {0, batch - 1}:
+      np.testing.assert_array_equal(results[1][i], scipy.linalg.lu_factor(a[i])[1])
+
+
+@pytest.mark.parametrize("n, batch", [(129, 40), (200, 40), (512, 8), (1024, 8), (1100, 2)])
+@pytest.mark.parametrize("cols", [1, 3, 100])
+def test_large_systems(n, batch, cols, dtype, rng):
+  """Both triangles, by panels and by the vendor, also of the transposed matrix and its adjoint."""
+  a = matrices.well_conditioned(rng, (batch,), n, dtype)
+  b = matrices.general(rng, (batch,), n, cols, dtype)
+
+  def solve(a, b):
+    factors = linalg.lu(a)[:2]
+    return [linalg.solve(a, b), *(linalg.lu_solve(factors, b, trans) for trans in range(3))]
+
+  ops = (a, a, a.mT, a.mT.conj())
+  for op, x in zip(ops, jax.jit(solve)(*_put((a, b))), strict=True):
+    assert checks.solution(op, np.asarray(x), b) <= 30
+
+
+@pytest.mark.parametrize("n", [129, 200, 512, 1024])
+def test_bits_of_lu_do_not_depend_on_the_batch(dtype, n, rng):
+  a = matrices.general(rng, (9,), n, n, dtype)
+  whole = [np.asarray(x) for x in linalg.lu_ex(*_put((a,)))]
+  for alone, x in zip(linalg.lu_ex(*_put((a[-1:],))), whole, strict=True):
+    np.testing.assert_array_equal(alone, x[-1:])
 
 
 @pytest.mark.parametrize("n", [2, 10, 40, 80])

@@ -79,6 +79,8 @@ SAME_NAME(cusolverDnXsyevBatched_bufferSize);
 SAME_NAME(cusolverDnXsyevBatched);
 SAME_NAME(cusolverDnXgesvd_bufferSize);
 SAME_NAME(cusolverDnXgesvd);
+SAME_NAME(cusolverDnXgesvdp_bufferSize);
+SAME_NAME(cusolverDnXgesvdp);
 SAME_NAME(cusolverDnXgeev_bufferSize);
 SAME_NAME(cusolverDnXgeev);
 SAME_NAME(cublasCreate_v2);

@@ -2,6 +2,7 @@
 // access the same memory as the vendor's. syevd, gesvd and geev use SciPy's LAPACK.
 #include <algorithm>
 #include <complex>
+#include <cstdlib>
 #include <limits>
 #include <stdexcept>
 #include <vector>
@@ -242,6 +243,42 @@ int Gesvd(Solver, SolverParameters, signed char jobu, signed char jobvt, int64_t
   });
 }
 
+// Simulates what the library documents: singular values near zero are moved away from it, and an
+// estimate of this error is returned. A matrix of equal elements does not converge. The vectors
+// have the opposite sign of those of Gesvd, so that a test knows which routine was called.
+int Gesvdp(Solver, SolverParameters, int job, int economic, int64_t m, int64_t n, cudaDataType type,
+           void* a, int64_t lda, cudaDataType real, void* s, cudaDataType type_u, void* u,
+           int64_t ldu, cudaDataType type_v, void* v, int64_t ldv, cudaDataType compute, void*,
+           size_t, void*, size_t, int* info, double* perturbation) {
+  if (m < n || lda != m || ldu != m || ldv != n) return 1;
+  if (type_u != type || type_v != type || compute != type) return 2;
+  return OfType(type, [&]<class T>(std::type_identity<T>) {
+    using R = Real<T>;
+    auto* const matrix = static_cast<T*>(a);
+    if (real != kDataType<R> || !IsFinite(m * n, matrix)) return 3;
+    auto* const values = static_cast<R*>(s);
+    auto* const right = static_cast<T*>(v);
+    *perturbation = 0;
+    *info = std::all_of(matrix, matrix + m * n, [&](T x) { return x == matrix[0]; }) ? 1 : 0;
+    std::vector<T> vt(n * n);
+    auto* const left = static_cast<T*>(u);
+    lapack::Gesdd<T> gesdd(job == kNoVectors ? 'N' : economic != 0 ? 'S' : 'A', m, n);
+    if (*info == 0) *info = gesdd(matrix, values, left, vt.data());
+    std::fill_n(matrix, m * n, std::numeric_limits<R>::quiet_NaN());
+    if (job == kVectors) {
+      std::for_each(left, left + m * (economic != 0 ? n : m), [](T& x) { x = -x; });
+      for (int64_t i = 0; i < n; ++i) {
+        for (int64_t j = 0; j < n; ++j) right[i * n + j] = -ConjugateOf(vt[j * n + i]);
+      }
+    }
+    const R added = std::sqrt(std::numeric_limits<R>::epsilon()) * values[0];
+    if (*info != 0 || values[n - 1] >= added) return 0;
+    *perturbation = added;
+    std::for_each(values, values + n, [&](R& x) { x += added; });
+    return 0;
+  });
+}
+
 // U and V are overwritten even if unwanted, because they may be used as workspace.
 template <class T>
 int Gesvdj(Solver, int job, int economic, int m, int n, T* a, int lda, Real<T>* s, T* u, int ldu,
@@ -367,11 +404,20 @@ bool FillAll() {
                                      const void*, int64_t, cudaDataType, size_t* device,
                                      size_t* host) { return *device = *host = 8, 0; };
   f.cusolverDnXgesvd = &Gesvd;
+  f.cusolverDnXgesvdp_bufferSize =
+      [](Solver, SolverParameters, int, int, int64_t, int64_t, cudaDataType, const void*, int64_t,
+         cudaDataType, const void*, cudaDataType, const void*, int64_t, cudaDataType, const void*,
+         int64_t, cudaDataType, size_t* device, size_t* host) { return *device = *host = 8, 0; };
+  f.cusolverDnXgesvdp = &Gesvdp;
   f.cusolverDnXgeev_bufferSize =
       [](Solver, SolverParameters, int, int, int64_t, cudaDataType, const void*, int64_t,
          cudaDataType, const void*, cudaDataType, const void*, int64_t, cudaDataType, const void*,
          int64_t, cudaDataType, size_t* device, size_t* host) { return *device = *host = 8, 0; };
   f.cusolverDnXgeev = &Geev;
+  if (std::getenv("LINALG_PTX_OLDER") != nullptr) {  // CUDA 12.1
+    f.cusolverDnXsyevBatched = nullptr;
+    f.cusolverDnXgeev = nullptr;
+  }
   Fill(typed_functions<float>);
   Fill(typed_functions<double>);
   Fill(typed_functions<std::complex<float>>);
