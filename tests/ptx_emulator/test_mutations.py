@@ -222,7 +222,7 @@ QUICK = [
     _cholesky("RunThreads.*SmallCholeskyIfE", 5, 1030, 1, blocks=64),
     _cholesky("RunWarps.*WarpCholeskyIfLi32E", 20, 3, 2),
     _cholesky("RunTeams.*TeamCholeskyIfE", 72, 2, 1),
-    _cholesky("RunTeams.*FactorPanelIfE", 162, 2, 1),
+    _cholesky("RunTeams.*FactorCholeskyPanelIfE", 300, 2, 1),
     _block_cholesky("RunTeams.*TeamFactorIfE", 12, 3, 5),
     _eigh("RunTeams.*ReduceEighIfLb1E", 20, 2, 7)]
 OTHERS = [
@@ -235,7 +235,7 @@ OTHERS = [
     _lu("RunWarps.*WarpLuIfLi32E", 20, 3, 5),
     _lu("RunTeams.*TeamLuIfE", 65, 2, 6),
     _lu("RunTeams.*TeamLuIfE", 72, 2, 7),
-    _lu("RunTeams.*FactorPanelIfE", 130, 2, 0),
+    _lu("RunTeams.*FactorLuPanelIfE", 130, 2, 0),
     _lu("RunTeams.*ExchangeAndSolveIfE", 130, 2, 0),
     _qr("RunTeamsILb0E.*TeamQrIfE", 15, 513, 9, blocks=64),
     _qr("RunTeamsILb0E.*TeamQrIfE", 20, 2, 9),
