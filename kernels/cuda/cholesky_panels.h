@@ -100,7 +100,7 @@ struct CopyHermitianPart {
 // Factors a panel of `cols` columns, from row and column `first` on. A block has kRows rows below
 // the diagonal block, or fewer.
 template <class E>
-struct FactorPanel {
+struct FactorCholeskyPanel {
   static constexpr int kMostThreads = kBlockThreads;
   static constexpr int kRows = kCholeskyPanelRows<E>;
   CholeskyProblem<E> problem;
@@ -108,8 +108,8 @@ struct FactorPanel {
   LongDivider by_tiles;
   Offset<E> panel;
 
-  FactorPanel(SharedLayout& layout, const CholeskyProblem<E>& problem, int first, int cols,
-              int64_t tiles)
+  FactorCholeskyPanel(SharedLayout& layout, const CholeskyProblem<E>& problem, int first, int cols,
+                      int64_t tiles)
       : problem(problem),
         first(first),
         cols(cols),
@@ -150,13 +150,13 @@ struct FactorPanel {
 // Writes the factors of the diagonal blocks, zeros in the other triangle, and NaN where info is not
 // 0. The upper factor is the adjoint of the lower one.
 template <class E>
-struct FinishPanels {
+struct FinishCholeskyPanels {
   static constexpr int kMostThreads = kBlockThreads;
   CholeskyProblem<E> problem;
   MatrixElements tiles;
   Offset<E> tile;
 
-  FinishPanels(SharedLayout& layout, const CholeskyProblem<E>& problem, int64_t tiles)
+  FinishCholeskyPanels(SharedLayout& layout, const CholeskyProblem<E>& problem, int64_t tiles)
       : problem(problem), tiles(tiles, tiles), tile(layout.Take<E>(PanelTile::kElements)) {}
 
   __device__ void Run(const Team& team, int64_t i, char* slice) const {
@@ -188,7 +188,7 @@ struct FinishPanels {
     int rows, cols;
     E *below, *above;
 
-    __device__ __forceinline__ Place(const FinishPanels& job, int64_t i) {
+    __device__ __forceinline__ Place(const FinishCholeskyPanels& job, int64_t i) {
       const auto found = job.tiles(i);
       matrix = found.matrix, row = found.i, col = found.j;
       rows = PanelTile::Count(job.problem.n, row), cols = PanelTile::Count(job.problem.n, col);
@@ -241,12 +241,12 @@ class PanelCholesky {
         Subtract(group, first, next);
         const int64_t tiles = std::max<int64_t>(1, Ceil(n_ - next, kCholeskyPanelRows<E>));
         Launch(batch_ * tiles, [&](auto& layout) {
-          return FactorPanel<E>(layout, problem_, ToInt(first), ToInt(next - first), tiles);
+          return FactorCholeskyPanel<E>(layout, problem_, ToInt(first), ToInt(next - first), tiles);
         });
       }
     }
     Launch(batch_ * tiles * tiles,
-           [&](auto& layout) { return FinishPanels<E>(layout, problem_, tiles); });
+           [&](auto& layout) { return FinishCholeskyPanels<E>(layout, problem_, tiles); });
   }
 
  private:

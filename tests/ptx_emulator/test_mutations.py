@@ -222,13 +222,13 @@ QUICK = [
     _cholesky("RunThreads.*SmallCholeskyIfE", 5, 1030, 1, blocks=64),
     _cholesky("RunWarps.*WarpCholeskyIfLi32E", 20, 3, 2),
     _cholesky("RunTeams.*TeamCholeskyIfE", 72, 2, 1),
-    _cholesky("RunTeams.*FactorPanelIfE", 162, 2, 1),
+    _cholesky("RunTeams.*FactorCholeskyPanelIfE", 162, 2, 1),
     _block_cholesky("RunTeams.*TeamFactorIfE", 12, 3, 5),
     _eigh("RunTeams.*ReduceEighIfLb1E", 20, 2, 7)]
 OTHERS = [
     _cholesky("RunTeams.*CopyHermitianPartIfE", 130, 2, 0,
               attributes={"lower": True, "symmetrize": True}),
-    _cholesky("RunTeams.*FinishPanelsIfE", 130, 2, 0,
+    _cholesky("RunTeams.*FinishCholeskyPanelsIfE", 130, 2, 0,
               attributes={"lower": False, "symmetrize": False}),
     _cholesky("RunTeams.*TeamCholeskyIfE", 33, 3, 1),
     _lu("RunThreads.*SmallLuIfE", 5, 1030, 1, blocks=64),
