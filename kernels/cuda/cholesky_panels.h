@@ -179,13 +179,13 @@ struct FactorCholeskyPanel {
 // Writes the factors of the diagonal blocks, and NaN where info is not 0. An upper factor is the
 // adjoint of the lower one, in whose place zeros are written. A team has a row of tiles.
 template <class E>
-struct FinishPanels {
+struct FinishCholeskyPanels {
   static constexpr int kMostThreads = kBlockThreads;
   CholeskyProblem<E> problem;
   LongDivider by_tiles;
   Offset<E> tile;
 
-  FinishPanels(SharedLayout& layout, const CholeskyProblem<E>& problem, int64_t tiles)
+  FinishCholeskyPanels(SharedLayout& layout, const CholeskyProblem<E>& problem, int64_t tiles)
       : problem(problem), by_tiles(tiles), tile(layout.Take<E>(PanelTile::kElements)) {}
 
   __device__ void Run(const Team& team, int64_t i, char* slice) const {
@@ -279,7 +279,8 @@ class PanelCholesky {
         });
       }
     }
-    Launch(batch_ * tiles, [&](auto& layout) { return FinishPanels<E>(layout, problem_, tiles); });
+    Launch(batch_ * tiles,
+           [&](auto& layout) { return FinishCholeskyPanels<E>(layout, problem_, tiles); });
   }
 
  private:

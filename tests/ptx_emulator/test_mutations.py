@@ -228,7 +228,7 @@ QUICK = [
 OTHERS = [
     _cholesky("RunTeams.*CopyHermitianPartIfE", 130, 2, 0,
               attributes={"lower": True, "symmetrize": True}),
-    _cholesky("RunTeams.*FinishPanelsIfE", 130, 2, 0,
+    _cholesky("RunTeams.*FinishCholeskyPanelsIfE", 130, 2, 0,
               attributes={"lower": False, "symmetrize": False}),
     _cholesky("RunTeams.*TeamCholeskyIfE", 33, 3, 1),
     _lu("RunThreads.*SmallLuIfE", 5, 1030, 1, blocks=64),
