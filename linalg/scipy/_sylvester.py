@@ -125,7 +125,22 @@ def solve_continuous_lyapunov(a: ArrayLike, q: ArrayLike) -> jax.Array:
       "has no unique solution: one of its eigenvalues is minus the conjugate of one.")
 
 
-solve_lyapunov = solve_continuous_lyapunov  # SciPy's older name
+@public(lists=True)
+def solve_lyapunov(a: ArrayLike, q: ArrayLike) -> jax.Array:
+  """SciPy's older name of `solve_continuous_lyapunov`; `scipy.linalg.solve_lyapunov`.
+
+  Args:
+    a, q: matrices (..., n, n).
+
+  Returns:
+    X (..., n, n) with A X + X Aᴴ = Q.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg.scipy
+    >>> linalg.scipy.solve_lyapunov(-jnp.eye(1), -2 * jnp.eye(1))
+    Array([[1.]], dtype=float32)
+  """
+  return solve_continuous_lyapunov(a, q)
 
 
 @public("method", lists=True)
