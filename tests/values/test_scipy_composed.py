@@ -51,7 +51,8 @@ def test_agrees_with_scipy(name, call, dtype, rng, standard_promotion):
   assert len(found) == len(expected)
   for x, y in zip(found, expected, strict=True):
     assert x.shape == np.shape(y)
-    assert not x.size or jnp.iscomplexobj(x) == np.iscomplexobj(y)
+    if name != "lstsq":  # SciPy 1.18 has complex residues
+      assert jnp.iscomplexobj(x) == np.iscomplexobj(y)
     np.testing.assert_allclose(x, y, rtol=0, atol=1e-11 * max(np.max(np.abs(y), initial=0), 1))
 
 
