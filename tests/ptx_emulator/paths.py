@@ -72,6 +72,48 @@ def test_in_global_memory(name, dtype, rng, monkeypatch):
   _check(case, dtype, rng, shapes)
 
 
+# Panels of 8 columns, of 16 where few rows are left, and a narrower last one.
+PANELS = [(44, 44), (40, 30), (30, 40)]
+
+
+@pytest.mark.parametrize(
+    "name", ["qr", "qr_complete", "qr_r", "qr_raw", "householder_product"])
+def test_panels(name, dtype, rng, monkeypatch):
+  """Shared memory is small, so that small matrices go by panels."""
+  monkeypatch.setenv("LINALG_PTX_SHARED", str(dtype.itemsize + 1))
+  _check(cases.named(name), dtype, rng, [(3, m, n) for m, n in PANELS])
+
+
+@pytest.mark.parametrize("m, n", PANELS)
+def test_matrices_of_panels_are_alone(m, n, dtype, rng, monkeypatch):
+  """NaN, zero columns and extreme scales. The other matrices keep their bits in any batch."""
+  monkeypatch.setenv("LINALG_PTX_SHARED", str(dtype.itemsize + 1))
+  limits = np.finfo(dtype)
+  a = matrices.general(rng, (7,), m, n, dtype)
+  a[1, m // 2, n // 3] = np.nan
+  a[2, :, n // 4 : n // 2] = 0
+  a[3, 5:, 4] = a[3, :, 9] = 0
+  a[4] *= limits.max / 1e3
+  a[5] *= limits.tiny / limits.eps
+  a[5, :, 7] /= limits.eps
+  a[6] = matrices.general(rng, (), m, 6, dtype) @ matrices.general(rng, (), 6, n, dtype)
+  qr = jax.jit(linalg.qr)
+  q, r = (np.asarray(x) for x in qr(a))
+  assert np.isnan(q[1]).any() and np.isnan(r[1]).any()
+  for i in range(7):
+    if i != 1:
+      scale = 2.0 ** -np.frexp(np.abs(a[i]).max())[1]
+      product = checks.wide(q[i]) @ (checks.wide(r[i]) * scale)
+      assert checks.orthogonality(q[i]) <= 10
+      assert checks.factorisation(checks.wide(a[i]) * scale, product, checks.eps(a)) <= 10
+      np.testing.assert_array_equal(np.tril(r[i], -1), 0)
+  for x, y in zip(qr(a[5:]), (q, r), strict=True):
+    np.testing.assert_array_equal(x, y[5:])
+  h, taus = linalg.qr(a[3], mode="raw")
+  np.testing.assert_array_equal(taus[9], 0)
+  assert np.all(np.isfinite(h))
+
+
 def _check_least_jitters(n, batch, dtype, rng, lower):
   """Compares the handler with one factorisation of the batch for each jitter."""
   g = matrices.general(rng, (batch,), n, n - 1, dtype)
@@ -95,7 +137,7 @@ def _check_least_jitters(n, batch, dtype, rng, lower):
   np.testing.assert_allclose(factor, moved, rtol=0, atol=rtol * np.abs(g).max())
 
 
-# A thread, a part of a warp, a team, and the vendor's routine factor first.
+# A thread, a part of a warp, a team, and blocks with a panel each factor first.
 @pytest.mark.parametrize("n, batch", [(4, SEVERAL_TEAMS), (24, 5), (90, 4), (140, 4)])
 def test_least_jitters(n, batch, dtype, rng):
   _check_least_jitters(n, batch, dtype, rng, lower=n != 24)
@@ -104,6 +146,30 @@ def test_least_jitters(n, batch, dtype, rng):
 def test_least_jitters_in_global_memory(dtype, rng, monkeypatch):
   monkeypatch.setenv("LINALG_PTX_SHARED", "3")
   _check_least_jitters(40, 4, dtype, rng, lower=False)
+
+
+# The last size has panels of several tiles of rows.
+@pytest.mark.parametrize("n, upper, symmetrize", [
+    (129, False, True), (129, True, False), (160, False, False), (170, True, True)])
+def test_cholesky_by_panels(n, upper, symmetrize, dtype, rng):
+  """Failures in several panels do not change the bits of the other matrices."""
+  a = matrices.positive_definite(rng, (5,), n, dtype)
+  a[1, n - 1, n - 1] = a[2, 100, 100] = -1
+  a[2, 40, 3] = a[2, 3, 40] = np.nan
+  a[3, 0, 0] = 0
+  rows, cols = np.indices((n, n))
+  above = cols < rows if upper else cols > rows
+  given = a if symmetrize else np.where(above, np.nan, a).astype(dtype)
+  options = {"upper": upper, "symmetrize_input": symmetrize}
+  factor, info = (np.asarray(x) for x in linalg.cholesky_ex(given, **options))
+  np.testing.assert_array_equal(info, [0, n, 41, 1, 0])
+  assert not factor[:, above].any()
+  np.testing.assert_array_equal(np.isnan(factor[:, ~above]).all(1), info != 0)
+  good = [0, 4]
+  np.testing.assert_array_equal(factor[good], linalg.cholesky(given[good], **options))
+  l = checks.wide(factor[good])
+  l = checks.adjoint(l) if upper else l
+  assert checks.factorisation(a[good], l @ checks.adjoint(l), checks.eps(factor)) <= 10
 
 
 def test_products_from_global_memory(dtype, rng, monkeypatch):
