@@ -236,7 +236,7 @@ OTHERS = [
     _lu("RunTeams.*TeamLuIfE", 65, 2, 6),
     _lu("RunTeams.*TeamLuIfE", 72, 2, 7),
     _lu("RunTeams.*FactorLuPanelIfE", 130, 2, 0),
-    _lu("RunTeams.*ExchangeAndSolveIfE", 130, 2, 0),
+    _lu("RunTeams.*ExchangeAndSolveIfE", 130, 2, 2),
     _qr("RunTeamsILb0E.*TeamQrIfE", 15, 513, 9, blocks=64),
     _qr("RunTeamsILb0E.*TeamQrIfE", 20, 2, 9),
     _eigh("RunTeams.*ReduceEighIfLb1E", 12, 513, 7, blocks=64),
@@ -248,7 +248,7 @@ OTHERS = [
     _solve("RunTeams.*TeamSolveIfLb0E", 65, 2, 5),
     _positive_solve("RunTeams.*TeamPositiveSolveIfE", 26, 3, 4),
     _positive_solve("RunTeams.*TeamPositiveSolveIfE", 75, 2, 4),
-    _vector_solve("RunTeams.*VectorSubstitutionIfE", 130, 2, 0),
+    _vector_solve("RunTeams.*VectorSubstitutionIfE", 130, 2, 1),
     _svd_jvp("RunTeams.*SvdDerivativeIfLb0E", 32, 2, 5)]
 
 
