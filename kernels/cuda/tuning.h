@@ -93,7 +93,8 @@ inline constexpr int64_t kJacobiBlocksBytes = int64_t{2} << 30;
 // Bytes of a matrix for QR by a team, and its shorter side without pivoting: cuda_qr.json.
 inline constexpr int64_t kTeamQrBytes = 160 << 10;
 inline constexpr int64_t kTeamQr = 128;
-// Bytes of a matrix for QR in global memory, where no panel fits, per matrix of the batch and at most: cuda_qr.json.
+// Bytes of a matrix for QR in global memory, where no panel fits, per matrix of the batch and at
+// most: cuda_qr.json.
 inline constexpr int64_t kGlobalQrBytesOfBatch = 64 << 10;
 inline constexpr int64_t kGlobalQrBytes = 4 << 20;
 
