@@ -13,7 +13,7 @@ from typing import Any
 
 # The processes share a GPU's memory, so none may preallocate it.
 ENVIRONMENT = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"} | os.environ
-PATIENCE_SECONDS = 10  # for processes to end
+PATIENCE_SECONDS = 5  # for processes to end
 
 
 @contextlib.contextmanager

@@ -621,6 +621,8 @@ def parse_arguments() -> argparse.Namespace:
       help="time a contestant once if its call takes longer")
   add("--memory", type=float, metavar="MIB",
       help="skip cells whose operands are larger (default: 64; 4096 on a GPU)")
+  add("--no-ceilings", action="store_true",
+      help="do not measure the largest product and a copy, whose programs take long to compile")
   add("--jobs", type=int, default=1,
       help="processes that make operands and compile, for a GPU, whose memory they share; they "
       "measure in turn, while others compile")
@@ -714,7 +716,7 @@ def run_here(
       "interrupted": False,
   }
   try:
-    if not args.part:
+    if not args.part and not args.no_ceilings:
       with jobs.turn(args.turns):
         header["ceilings"] = measure_ceilings(args.dtypes)
     if args.part is not None:

@@ -35,14 +35,15 @@ from typing import NamedTuple
 ROOT = pathlib.Path(__file__).parents[1]
 SECONDS = 12 * 60
 BOUNDS = ("less", "more")
-PATIENCE = 10  # seconds for an interrupted process to write its results
+# Seconds for an interrupted process to write its results: benchmarks/jobs.py may need five.
+PATIENCE = 10
 
 # Shapes of a public contest of linear algebra on GPUs, batch by n.
 CONTEST = ["20x32", "40x176", "40x352", "60x1024", "640x512"]
 CONTEST_OPS = ["qr", "eigh", "cholesky", "lu", "solve", "inv"]
 MAIN_OPS = ["cholesky", "lu", "qr", "eigh", "solve", "inv", "det"]
 # One process measures while the others make operands and compile.
-GRID = ["--platform", "gpu", "--jobs", "8", "--rounds", "7", "--slow-call", "0.4"]
+GRID = ["--platform", "gpu", "--jobs", "8", "--rounds", "7", "--slow-call", "0.4", "--no-ceilings"]
 # Suites for the CPU that call handlers which tests/cuda/test_gpu.py does not call.
 SUITES = [f"tests/{name}.py" for name in (
     "values/test_block_tridiagonal", "values/test_kalman", "values/test_cholesky_jittered",
@@ -72,7 +73,10 @@ def steps(
   # Several processes share the GPU, so none may preallocate its memory.
   shared = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
   # Each buffer needs its own allocation, because memcheck sees a pool as one.
-  alone = shared | {"XLA_PYTHON_CLIENT_ALLOCATOR": "platform"}
+  alone = {"XLA_PYTHON_CLIENT_ALLOCATOR": "platform"}
+
+  # Tests compile many programs, and XLA would time variants of each product in them.
+  quick = shared | {"XLA_FLAGS": "--xla_gpu_autotune_level=0"}
 
   def python(*arguments: str) -> list[str]:
     return [sys.executable, *arguments]
@@ -80,7 +84,7 @@ def steps(
   def tests(seconds: float, *arguments: str, processes: int = workers) -> Step:
     return Step(
         python("-m", "pytest", "-q", "-rf", "--tb=short", "-p", "no:cacheprovider", "-n",
-               str(processes), *arguments), seconds, shared)
+               str(processes), *arguments), seconds, quick)
 
   def on_gpu(seconds: float, *arguments: str, processes: int = workers) -> Step:
     return tests(
@@ -148,7 +152,7 @@ def steps(
           table=["cat", str(output / "products.txt")]),
       "memcheck": memcheck._replace(
           command=["compute-sanitizer", "--tool", "memcheck", "--target-processes", "all",
-                   *memcheck.command], environment=alone),
+                   *memcheck.command], environment=memcheck.environment | alone),
       "large": on_gpu(25, "-k", "more_elements", processes=0),
       "block-tridiagonal": recursion(
           "block-tridiagonal", "block_tridiagonal.py", 15, "--rows", "8", "--shapes", "1x4096",
