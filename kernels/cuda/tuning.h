@@ -92,8 +92,9 @@ inline constexpr int kSweepsOfPair = 2;
 // Scratch memory of the matrices that are rotated together.
 inline constexpr int64_t kJacobiBlocksBytes = int64_t{2} << 30;
 
-// Bytes of a matrix for QR by a team, of any shape: cuda_qr.json.
+// Bytes of a matrix for QR by a team, and its shorter side without pivoting: cuda_qr.json.
 inline constexpr int64_t kTeamQrBytes = 160 << 10;
+inline constexpr int64_t kTeamQr = 128;
 // Bytes of a matrix for QR in global memory, where no panel fits, per matrix of the batch and at
 // most: cuda_qr.json.
 inline constexpr int64_t kGlobalQrBytesOfBatch = 64 << 10;
