@@ -6,12 +6,7 @@
 
 namespace linalg::cuda {
 
-// Whether the vendor's batched LU or Cholesky is taken, rather than one matrix after another.
-//
-// potrfBatched is taken whatever the size. Before CUDA 11.3 it gave NaN for large ill-conditioned
-// matrices that potrf factors (pytorch issue 53879). One matrix after another takes a hundred times
-// as long at n = 100. The GPU test test_ill_conditioned_cholesky looks for it. Where it fails,
-// leave those sizes to potrf here.
+// Whether the vendor's batched LU is taken, rather than one matrix after another.
 inline bool UseBatchedRoutine(int64_t batch, int64_t n) {
   return batch > 1 && n / batch <= kBatchedRoutineRatio;
 }

@@ -346,15 +346,20 @@ class PanelQr {
   }
 
   // x -= left (rightᴴ x) for `count` reflectors, rows of x from `row` on, and columns from `col` to
-  // `end`. The matrices x are row-major with `cols` columns.
+  // `end`. The matrices x are row-major with `cols` columns. Their first `zeros` rows here are
+  // zero.
   void Apply(Part<T> left, Part<T> right, int64_t count, T* x, int64_t cols, int64_t row,
-             int64_t col, int64_t end) {
+             int64_t col, int64_t end, int64_t zeros = 0) {
     const int64_t rows = m_ - row, width = end - col;
     if (width == 0) return;
     const Part<T> products{products_, width, products_size_};
     const Part<T> changed{x + row * cols + col, cols, m_ * cols};
-    Multiply<T>(blas_, count_, count, width, rows, T(1), right.Adjoint().Read(), changed.Read(),
-                T(0), products);
+    const auto below = [=](Part<T> part) {
+      part.data += zeros * part.ld;
+      return part;
+    };
+    Multiply<T>(blas_, count_, count, width, rows - zeros, T(1), below(right).Adjoint().Read(),
+                below(changed).Read(), T(0), products);
     Multiply<T>(blas_, count_, rows, width, count, T(-1), left.Read(), products.Read(), T(1),
                 changed);
   }
@@ -409,11 +414,14 @@ class PanelQr {
     }
   }
 
-  // The blocks from the last to the first change the rows and columns from theirs on.
+  // The blocks from the last to the first change the rows and columns from theirs on. Before that,
+  // the columns of a block are those of the identity: they become I - U Vᴴ, and the block's rows of
+  // the other columns are zero.
   void MakeQ() {
     const int64_t cols = problem_.q_cols;
-    E* const q = problem_.q + first_ * m_ * cols;
-    ForEach(stream_, count_ * m_ * cols, WriteIdentity<E>{.elements = {m_, cols}, .x = q});
+    E* const made = problem_.q + first_ * m_ * cols;
+    T* const q = reinterpret_cast<T*>(made);
+    ForEach(stream_, count_ * m_ * cols, WriteIdentity<E>{.elements = {m_, cols}, .x = made});
     for (auto block = blocks_.rbegin(); block != blocks_.rend(); ++block) {
       if (problem_.factored) {
         ForEachPanel(*block, [&](const Panel& panel) {
@@ -421,11 +429,12 @@ class PanelQr {
           Join(*block, panel);
         });
       }
-      const auto of = [&](T* data) {
-        return ReflectorsFrom(data, *block, block->first, block->first);
-      };
-      Apply(of(u_), of(v_), block->cols, reinterpret_cast<T*>(q), cols, block->first, block->first,
-            cols);
+      const Part<T> u = ReflectorsFrom(u_, *block, block->first, block->first);
+      const Part<T> v = ReflectorsFrom(v_, *block, block->first, block->first);
+      const Part<T> own{q + block->first * cols + block->first, cols, m_ * cols};
+      Multiply<T>(blas_, count_, block->rows, block->cols, block->cols, T(-1), u.Read(),
+                  v.Adjoint().Read(), T(1), own);
+      Apply(u, v, block->cols, q, cols, block->first, block->end(), cols, block->cols);
     }
   }
 

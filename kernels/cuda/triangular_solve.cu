@@ -246,16 +246,14 @@ class VectorSubstitution {
       for (int k = thread; k < n; k += team.size()) x[k] = LoadGlobal(problem_.b + place(k, !back));
     });
     const E* const a = problem_.a + i * problem_.a_stride;
-    if (given.with == With::kTriangle) {
-      Solve(team, given.triangle, a, x, block_.In(slice));
-    } else {
-      const TwoTriangles triangles =
-          given.with == With::kCholesky
-              ? CholeskyTriangles(given.triangle.lower)
-              : LuTriangles(back, given.triangle.conjugate, /*column_major=*/false);
-      for (int pass = 0; pass < 2; ++pass) {
-        Solve(team, pass == 0 ? triangles.first : triangles.second, a, x, block_.In(slice));
-      }
+    const bool both = given.with != With::kTriangle;
+    const TwoTriangles triangles =
+        given.with == With::kCholesky ? CholeskyTriangles(given.triangle.lower)
+        : both ? LuTriangles(back, given.triangle.conjugate, /*column_major=*/false)
+               : TwoTriangles{given.triangle, given.triangle};
+    const SubstitutionPass first = PassWith(triangles.first), second = PassWith(triangles.second);
+    for (int pass = 0; pass < (both ? 2 : 1); ++pass) {
+      Solve(team, pass == 0 ? first : second, a, x, block_.In(slice));
     }
     team.Phase([&](int thread) {
       for (int k = thread; k < n; k += team.size()) {
@@ -274,15 +272,14 @@ class VectorSubstitution {
     int first, end;
   };
 
-  __device__ __forceinline__ E Load(const Triangle& triangle, const E* a) const {
+  static __device__ __forceinline__ E Load(SubstitutionPass pass, const E* a) {
     const E x = LoadGlobal(a);
-    return triangle.conjugate ? Conj(x) : x;
+    return pass.conjugate ? Conj(x) : x;
   }
 
-  __device__ void Solve(const Team& team, const Triangle& triangle, const E* a, E* x,
-                        E* block) const {
+  __device__ void Solve(const Team& team, SubstitutionPass pass, const E* a, E* x, E* block) const {
     const int n = problem_.n, pitch = problem_.a_pitch, steps = (n + kRows - 1) / kRows;
-    const bool transposes = triangle.Transposes(), forward = triangle.Forward();
+    const bool transposes = pass.transpose, forward = pass.lower;
     for (int step = 0; step < steps; ++step) {
       const int first = (forward ? step : steps - 1 - step) * kRows;
       const Range own{first, first + kRows < n ? first + kRows : n};
@@ -292,12 +289,12 @@ class VectorSubstitution {
           const int row = first + e / kRows, col = first + e % kRows;
           if (row >= n || col >= n) continue;
           block[(transposes ? col - first : row - first) * kPitch +
-                (transposes ? row - first : col - first)] = Load(triangle, a + row * pitch + col);
+                (transposes ? row - first : col - first)] = Load(pass, a + row * pitch + col);
         }
-        if (!transposes) SubtractKnown(triangle, a, own, forward ? before : after, x);
+        if (!transposes) SubtractKnown(pass, a, own, forward ? before : after, x);
       });
       team.Phase([&](int thread) {
-        if (thread < 32) SolveBlock(triangle.unit_diagonal, forward, block, own, x);
+        if (thread < 32) SolveBlock(pass.unit_diagonal, forward, block, own, x);
       });
       if (!transposes) continue;
       const Range rest = forward ? after : before;
@@ -306,7 +303,7 @@ class VectorSubstitution {
           E y = x[j];
 #pragma unroll 8
           for (int k = own.first; k < own.end; ++k) {
-            y = NegMulAdd(Load(triangle, a + k * pitch + j), x[k], y);
+            y = NegMulAdd(Load(pass, a + k * pitch + j), x[k], y);
           }
           x[j] = y;
         }
@@ -314,7 +311,7 @@ class VectorSubstitution {
     }
   }
 
-  __device__ void SubtractKnown(const Triangle& triangle, const E* a, Range own, Range known,
+  __device__ void SubtractKnown(SubstitutionPass pass, const E* a, Range own, Range known,
                                 E* x) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const int first = own.first + static_cast<int>(threadIdx.x) / 32 * kRowsOfWarp;
@@ -330,7 +327,7 @@ class VectorSubstitution {
       const E y = x[j];
       LINALG_UNROLL
       for (int r = 0; r < kRowsOfWarp; ++r) {
-        sum[r] = NegMulAdd(Load(triangle, row[r] + j), y, sum[r]);
+        sum[r] = NegMulAdd(Load(pass, row[r] + j), y, sum[r]);
       }
     }
     LINALG_UNROLL
@@ -349,7 +346,7 @@ class VectorSubstitution {
     const int mine = lane < size ? lane : 0;
     const E* const row = block + mine * kPitch;
     const Divisor<E> divisor(unit_diagonal ? FromReal<E>(RealElement<E>(1)) : row[mine]);
-    E y = x[own.first + mine];
+    E y = lane < size ? x[own.first + lane] : E{};
     for (int step = 0; step < size; ++step) {
       const int k = forward ? step : size - 1 - step;
       const E solved = unit_diagonal ? y : divisor.Divide(y);

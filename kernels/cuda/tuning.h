@@ -154,7 +154,7 @@ inline constexpr int64_t kForEachBlocks = 1 << 14;
 inline constexpr int kTransposeTile = 32;
 inline constexpr int kTransposeThreads = 256;
 
-// The largest n / batch for the vendor's batched LU and Cholesky, as stock JAX has it.
+// The largest n / batch for the vendor's batched LU, as stock JAX has it.
 inline constexpr int64_t kBatchedRoutineRatio = 128;
 
 }  // namespace linalg::cuda

@@ -83,9 +83,9 @@ class DiagonalFactor {
 };
 
 // Factors the first n rows, and turns the other rows into those of the factor of a larger matrix: w
-// becomes w L⁻ᴴ. Returns 0, or the order of the first leading minor that is not positive. The factor
-// is unfinished then. The factor of each panel's diagonal block is written only if kDiagonal is
-// true: no other rows depend on it.
+// becomes w L⁻ᴴ. Returns 0, or the order of the first leading minor that is not positive. The
+// factor is unfinished then. The factor of each panel's diagonal block is written only if kDiagonal
+// is true: no other rows depend on it.
 template <bool kDiagonal = true, class Team, class E>
 LINALG_TEAM int Cholesky(const Team& team, int rows, int n, E* a, int ld) {
   constexpr int kSize = kPanel<E>;

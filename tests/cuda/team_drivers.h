@@ -50,6 +50,12 @@ int RunCholesky(const Teams& teams, int n, E* a, int ld, bool lower, bool symmet
 }
 
 template <class Teams, class E>
+int RunCholeskyPanel(const Teams& teams, int rows, int n, E* a, int ld) {
+  return teams.Run(
+      [&](const auto& team) { return Cholesky</*kDiagonal=*/false>(team, rows, n, a, ld); });
+}
+
+template <class Teams, class E>
 int RunLu(const Teams& teams, int rows, int cols, E* a, int ld, int* pivots, int* permutation,
           int* again) {
   return teams.Run([&](const auto& team) {

@@ -13,6 +13,9 @@ using linalg::Triangle;
                                    int symmetrize, E* factor) {                                   \
     return RunCholesky(SerialTeam(size, Order(order)), n, a, ld, lower, symmetrize, factor);      \
   }                                                                                               \
+  extern "C" int cholesky_panel_##suffix(int size, int order, int rows, int n, E* a, int ld) {    \
+    return RunCholeskyPanel(SerialTeam(size, Order(order)), rows, n, a, ld);                      \
+  }                                                                                               \
   extern "C" int lu_##suffix(int size, int order, int rows, int cols, E* a, int ld, int* pivots,  \
                              int* permutation, int* again) {                                      \
     return RunLu(SerialTeam(size, Order(order)), rows, cols, a, ld, pivots, permutation, again);  \

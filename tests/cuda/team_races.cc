@@ -146,6 +146,10 @@ constexpr auto kTryCholesky = [](const auto& teams, Kind kind, int n, Results& r
       results.Add(a), results.Add(factor);
     }
   }
+  const int cols = n / kPanel<E> * kPanel<E>;
+  auto panel = Matrix(kind, n, n);
+  results.Add(RunCholeskyPanel(teams, n, cols, panel.data(), LdOf(n)));
+  results.Add(panel);
 };
 
 constexpr auto kTryLu = [](const auto& teams, Kind kind, int n, Results& results) {

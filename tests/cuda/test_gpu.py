@@ -286,10 +286,54 @@ def test_cholesky_info(dtype, n, rng):
     np.testing.assert_array_equal(np.isnan(factor).any((-2, -1)), [False, True, True, False])
 
 
+# Panels of one column and of all, of one tile of rows and of several.
+@pytest.mark.parametrize("n, upper, symmetrize", [
+    (129, False, True), (200, True, False), (512, False, False), (1024, True, True),
+    (1024, False, True)])
+def test_cholesky_by_panels(dtype, n, upper, symmetrize, rng):
+  """Failures in several panels do not change the bits of the other matrices."""
+  a = matrices.positive_definite(rng, (5,), n, dtype)
+  a[1, n - 1, n - 1] = a[2, 100, 100] = -1
+  a[2, 40, 3] = a[2, 3, 40] = np.nan
+  a[3, 0, 0] = 0
+  rows, cols = np.indices((n, n))
+  above = cols < rows if upper else cols > rows
+  given = a if symmetrize else np.where(above, np.nan, a).astype(dtype)
+  factors = jax.jit(functools.partial(
+      linalg.cholesky_ex, upper=upper, symmetrize_input=symmetrize))
+  factor, info = (np.asarray(x) for x in factors(*_put((given,))))
+  np.testing.assert_array_equal(info, [0, n, 41, 1, 0])
+  assert not factor[:, above].any()
+  np.testing.assert_array_equal(np.isnan(factor[:, ~above]).all(1), info != 0)
+  good = [0, 4]
+  for k in (1, 2, 3):
+    given[k] = given[0]
+  again, info = (np.asarray(x) for x in factors(*_put((given,))))
+  assert not info.any()
+  for k in (1, 2, 3):
+    np.testing.assert_array_equal(again[k], again[0])
+  np.testing.assert_array_equal(factor[good], again[good])
+  l = checks.wide(factor[good])
+  l = checks.adjoint(l) if upper else l
+  assert checks.factorisation(a[good], l @ checks.adjoint(l), checks.eps(factor)) <= 10
+
+
+def test_cholesky_of_many_elements(rng):
+  """More than 2^31 elements, and more matrices than one call of cuBLAS takes."""
+  count, copies, n = 7, 20_000, 129
+  a = matrices.positive_definite(rng, (count,), n, np.float32)
+  factor = jax.jit(lambda a: linalg.cholesky(jnp.tile(a, (copies, 1, 1))))(*_put((a,)))
+  parts = factor.reshape(copies, count, n, n)
+  for part in (parts[1], parts[copies // 2], parts[-1]):
+    np.testing.assert_array_equal(part, parts[0])
+  assert checks.factorisation(
+      a, checks.wide(parts[0]) @ checks.adjoint(checks.wide(parts[0])), checks.eps(a)) <= 10
+
+
 @pytest.mark.parametrize("n", [65, 128, 200, 256, 300, 512])
 @pytest.mark.parametrize("batch", [2, 100])
 def test_ill_conditioned_cholesky(dtype, n, batch, rng):
-  """potrfBatched has returned NaN for such matrices, which potrf factors."""
+  """Routines for batches have returned NaN for such matrices."""
   q = matrices.unitary(rng, n, dtype)
   spectrum = matrices.spectrum(rng, "geometric", n, 1e6)
   a = np.stack([(q * rng.permutation(spectrum)) @ q.conj().T for _ in range(batch)])
