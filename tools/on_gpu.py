@@ -130,11 +130,11 @@ def steps(
       "configuration": Step(python("-c", "import linalg; linalg.show_config()"), 10),
       "smoke": on_gpu(
           45, "-k", "float32 and (residuals or rules or structured)", "--orders", "5,40"),
-      "contest-f32": contest("f32", 72, *cupy),
-      "contest-f64": contest("f64", 60, "scale"),
+      "contest-f32": contest("f32", 66, *cupy),
+      "contest-f64": contest("f64", 45, "scale"),
       "gates": on_gpu(25, "-k", "gates", processes=min(workers, 6)),
       "systems": benchmark(
-          "systems", 12, "--ops", "cholesky", "cho_solve", "solve", "--shapes", "8192x48",
+          "systems", 25, "--ops", "cholesky", "cho_solve", "solve", "--shapes", "8192x48",
           "8192x96", "--dtypes", "f32", "--seconds-per-cell", "0.1", "--memory", "2800", "--peers",
           "scale"),
       "forward": benchmark(
