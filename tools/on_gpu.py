@@ -146,7 +146,7 @@ def steps(
           python(*record), 10, table=["cat", str(output / "verdicts.txt")],
           files=tuple(output / f"crossovers-{bound}.json" for bound in BOUNDS)),
       "residuals": on_gpu(60, "-k", f"({changed}) and not more_elements and not gates"),
-      "bits": on_gpu(25, "-k", "depend_on_the_batch"),
+      "bits": on_gpu(32, "-k", "depend_on_the_batch and (float32 or complex128)"),
       "products": Step(
           python("benchmarks/product_bits.py", "--output", str(output / "products.json")), 15,
           table=["cat", str(output / "products.txt")]),
