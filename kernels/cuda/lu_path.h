@@ -1,6 +1,8 @@
 // The paths of LU factors and of determinants.
 #pragma once
 
+#include <limits>
+
 #include "kernels/cuda/path.h"
 
 namespace linalg::cuda {
@@ -13,9 +15,12 @@ GpuPath EliminationPath(int64_t rows, int64_t cols, int64_t thread_bytes, Fits&&
   if (thread_bytes <= kThreadBytes<E>) return GpuPath::kThread;
   if (std::max(rows, cols) <= kWarpLu<E>) return GpuPath::kWarp;
   const int64_t integers = rows + std::min(rows, cols);  // the permutation and the pivots
-  const bool team =
-      std::min(rows, cols) <= kTeamLu && fits(PaddedBytes<T>(rows, cols) + integers * 4);
-  return team ? GpuPath::kTeam : GpuPath::kVendor;
+  if (std::min(rows, cols) <= kTeamLu && fits(PaddedBytes<T>(rows, cols) + integers * 4)) {
+    return GpuPath::kTeam;
+  }
+  // Panels hold indices of a matrix in int.
+  const bool panels = rows <= kPanelsLu && rows * cols <= std::numeric_limits<int>::max();
+  return panels ? GpuPath::kPanels : GpuPath::kVendor;
 }
 
 template <class T, class Fits>

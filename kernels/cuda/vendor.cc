@@ -69,7 +69,6 @@ void FindTyped(const Library& solver, const Library& blas, const std::string& le
   const std::string orgqr = complex ? "ungqr" : "orgqr";
   in_solver("potrf_bufferSize", f.potrf_bufferSize);
   in_solver("potrf", f.potrf);
-  in_solver("potrfBatched", f.potrfBatched);
   in_solver("getrf_bufferSize", f.getrf_bufferSize);
   in_solver("getrf", f.getrf);
   in_solver("geqrf_bufferSize", f.geqrf_bufferSize);

@@ -89,7 +89,6 @@ struct TypedFunctions {
   using Real = decltype(std::real(T()));
   int (*potrf_bufferSize)(Solver, int uplo, int n, T* a, int ld, int* size);
   int (*potrf)(Solver, int uplo, int n, T* a, int ld, T* work, int size, int* info);
-  int (*potrfBatched)(Solver, int uplo, int n, T** a, int ld, int* info, int batch);
   int (*getrf_bufferSize)(Solver, int m, int n, T* a, int ld, int* size);
   int (*getrf)(Solver, int m, int n, T* a, int ld, T* work, int* pivots, int* info);
   int (*geqrf_bufferSize)(Solver, int m, int n, T* a, int ld, int* size);
@@ -143,12 +142,6 @@ int PotrfWork(Solver solver, FillMode uplo, int n, T* a, int ld) {
 template <class T>
 void Potrf(Solver solver, FillMode uplo, int n, T* a, int ld, T* work, int size, int* info) {
   Check(typed_functions<T>.potrf(solver, uplo, n, a, ld, work, size, info), "potrf");
-}
-
-// cusolverDn<t>potrfBatched(handle, uplo, n, Aarray, lda, infoArray, batchSize)
-template <class T>
-void PotrfBatched(Solver solver, FillMode uplo, int n, T** a, int ld, int* info, int batch) {
-  Check(typed_functions<T>.potrfBatched(solver, uplo, n, a, ld, info, batch), "potrfBatched");
 }
 
 // cusolverDn<t>getrf_bufferSize(handle, m, n, A, lda, Lwork)

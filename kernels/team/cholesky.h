@@ -82,10 +82,12 @@ class DiagonalFactor {
   int failed_ = 0;
 };
 
-// Factors the first n of `rows` rows. Rows w after those become w L⁻ᴴ. Returns 0, or the order of
-// the first leading minor that is not positive. The factor is unfinished then.
-template <class Team, class E>
-LINALG_TEAM int Cholesky(const Team& team, int n, int rows, E* a, int ld) {
+// Factors the first n rows, and turns the other rows into those of the factor of a larger matrix: w
+// becomes w L⁻ᴴ. Returns 0, or the order of the first leading minor that is not positive. The
+// factor is unfinished then. The factor of each panel's diagonal block is written only if kDiagonal
+// is true: no other rows depend on it.
+template <bool kDiagonal = true, class Team, class E>
+LINALG_TEAM int Cholesky(const Team& team, int rows, int n, E* a, int ld) {
   constexpr int kSize = kPanel<E>;
   const Tiling tiling(team);
   for (int k = 0; k < n; k += kSize) {
@@ -107,9 +109,11 @@ LINALG_TEAM int Cholesky(const Team& team, int n, int rows, E* a, int ld) {
                           .lower = true};
     const PanelFactor<E> below{.first = a + k, .stride = ld, .step = 1};
     team.Phase([&](int thread) {
-      // It is in this phase, because in the one before another thread may still read the block.
-      for (int i = k + thread; i < end; i += team.size()) {
-        diagonal.SolveWithin(i - k, a + i * ld + k);
+      if constexpr (kDiagonal) {
+        // It is in this phase, because in the one before another thread may still read the block.
+        for (int i = k + thread; i < end; i += team.size()) {
+          diagonal.SolveWithin(i - k, a + i * ld + k);
+        }
       }
       Update<true>(tiling, thread, rest, below, below);
     });

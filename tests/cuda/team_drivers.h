@@ -16,6 +16,7 @@
 #include "kernels/team/hessenberg.h"
 #include "kernels/team/lu.h"
 #include "kernels/team/qr.h"
+#include "kernels/team/qr_panel.h"
 #include "kernels/team/schur.h"
 #include "kernels/team/solve.h"
 #include "kernels/team/svd.h"
@@ -47,6 +48,12 @@ int RunCholesky(const Teams& teams, int n, E* a, int ld, bool lower, bool symmet
     Write(team, n, n, made, factor, ld);
     return made.info;
   });
+}
+
+template <class Teams, class E>
+int RunCholeskyPanel(const Teams& teams, int rows, int n, E* a, int ld) {
+  return teams.Run(
+      [&](const auto& team) { return Cholesky</*kDiagonal=*/false>(team, rows, n, a, ld); });
 }
 
 template <class Teams, class E>
@@ -235,6 +242,33 @@ int RunQr(const Teams& teams, int m, int n, int q_cols, E* a, int ld, E* r, E* t
   return teams.Run([&](const auto& team) {
     Qr(team, m, n, std::min(m, n), false, order, q_cols, a, ld, work,
        [&] { Copy(team, m * ld, a, r); });
+    return 0;
+  });
+}
+
+// Replaces the m by n panel by R with reflectors, or reads those that are `given` with their taus.
+// Writes V and U, m by n.
+template <class Teams, class E>
+void RunPanel(const Teams& teams, int m, int n, bool given, E* a, int ld, E* taus, E* v, E* u) {
+  const int ldt = n | 1;
+  std::vector<E> inverses(n), partial(teams.size()), t(n * ldt);
+  std::vector<RealElement<E>> squares(teams.size());
+  const PanelWork<E> work{.taus = taus,
+                          .inverses = inverses.data(),
+                          .partial = partial.data(),
+                          .squares = squares.data(),
+                          .t = t.data(),
+                          .ldt = ldt};
+  teams.Run([&](const auto& team) {
+    if (given) {
+      GivenPanel(team, m, n, a, ld, work);
+    } else {
+      FactorPanel(team, m, n, a, ld, work);
+    }
+    StorePanel(team, m, n, a, ld, work, [&](int i, int j, E x, E y) {
+      v[i * n + j] = x;
+      u[i * n + j] = y;
+    });
     return 0;
   });
 }

@@ -13,6 +13,9 @@ using linalg::Triangle;
                                    int symmetrize, E* factor) {                                   \
     return RunCholesky(SerialTeam(size, Order(order)), n, a, ld, lower, symmetrize, factor);      \
   }                                                                                               \
+  extern "C" int cholesky_panel_##suffix(int size, int order, int rows, int n, E* a, int ld) {    \
+    return RunCholeskyPanel(SerialTeam(size, Order(order)), rows, n, a, ld);                      \
+  }                                                                                               \
   extern "C" int lu_##suffix(int size, int order, int rows, int cols, E* a, int ld, int* pivots,  \
                              int* permutation, int* again) {                                      \
     return RunLu(SerialTeam(size, Order(order)), rows, cols, a, ld, pivots, permutation, again);  \
@@ -70,6 +73,10 @@ using linalg::Triangle;
   extern "C" void qr_##suffix(int size, int order, int m, int n, int q_cols, E* a, int ld, E* r,  \
                               E* taus, int* columns) {                                            \
     RunQr(SerialTeam(size, Order(order)), m, n, q_cols, a, ld, r, taus, columns);                 \
+  }                                                                                               \
+  extern "C" void panel_##suffix(int size, int order, int m, int n, int given, E* a, int ld,      \
+                                 E* taus, E* v, E* u) {                                           \
+    RunPanel(SerialTeam(size, Order(order)), m, n, given, a, ld, taus, v, u);                     \
   }                                                                                               \
   extern "C" int eigh_##suffix(int size, int order, int n, E* a, int ld, int lower,               \
                                int symmetrize, int vectors, int most, E* v,                       \

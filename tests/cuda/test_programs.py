@@ -472,9 +472,8 @@ def test_handles(tmp_path):
   subprocess.run([program], check=True)
 
 
-def test_largest_qr_in_global_memory(tmp_path):
-  """The vendor's routine is faster from a size on, which is smaller for small batches:
-  docs/cuda.md."""
+def test_largest_qr_by_panels(tmp_path):
+  """Few matrices go by panels up to 512 rows each, and many up to the rows that fit."""
   if shutil.which("c++") is None:
     pytest.skip("needs a C++ compiler, c++")
   program = tmp_path / "qr_paths"
@@ -486,7 +485,7 @@ def test_largest_qr_in_global_memory(tmp_path):
         [program, str(batch), str(size)], capture_output=True, text=True, check=True).stdout
     return tuple(map(int, said.split()))
 
-  assert largest(23, 4)[0] == 0
-  assert largest(24, 4) == (627, 628)
-  assert largest(64, 4) == largest(20000, 4) == (1023, 1024)
-  assert largest(20000, 8) == (723, 724)
+  assert largest(1, 4) == (512, 0, 32)
+  assert largest(2, 4) == (1024, 0, 32) and largest(2, 8) == (1024, 0, 16)
+  assert largest(24, 4) == largest(20000, 4) == (3072, 0, 16)
+  assert largest(20000, 16) == (1526, 0, 8)

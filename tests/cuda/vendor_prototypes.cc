@@ -93,7 +93,6 @@ SAME_NAME(cublasSetStream_v2);
 #define SAME_OF_TYPE(type, letter, orgqr_name)                               \
   SAME(type, potrf_bufferSize, cusolverDn##letter##potrf_bufferSize);        \
   SAME(type, potrf, cusolverDn##letter##potrf);                              \
-  SAME(type, potrfBatched, cusolverDn##letter##potrfBatched);                \
   SAME(type, getrf_bufferSize, cusolverDn##letter##getrf_bufferSize);        \
   SAME(type, getrf, cusolverDn##letter##getrf);                              \
   SAME(type, geqrf_bufferSize, cusolverDn##letter##geqrf_bufferSize);        \

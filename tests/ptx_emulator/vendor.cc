@@ -37,10 +37,10 @@ struct Columns {
   T& operator()(int i, int j) const { return data[static_cast<int64_t>(j) * ld + i]; }
 };
 
-// Simulates faults that libraries have had. NaN pivots do not stop it. The batched routine has
-// produced NaN for pivots that are small after cancellation. The info reports neither.
+// Simulates a fault that libraries have had: NaN pivots do not stop it, and info does not report
+// them.
 template <class T>
-int PotrfOne(bool batched, int uplo, int n, T* data, int ld, int* info) {
+int Potrf(Solver, int uplo, int n, T* data, int ld, T*, int, int* info) {
   const Columns<T> a{data, ld};
   // Returns element (i, j) of the lower factor, i >= j, from whichever triangle is used.
   const auto get = [&](int i, int j) { return uplo == kLower ? a(i, j) : ConjugateOf(a(j, i)); };
@@ -49,13 +49,10 @@ int PotrfOne(bool batched, int uplo, int n, T* data, int ld, int* info) {
   };
   *info = 0;
   for (int j = 0; j < n; ++j) {
-    const auto diagonal = std::real(get(j, j));
-    auto pivot = diagonal;
+    auto pivot = std::real(get(j, j));
     for (int k = 0; k < j; ++k) pivot -= std::norm(get(j, k));
     if (pivot <= 0) return *info = j + 1, 0;
-    using Limits = std::numeric_limits<Real<T>>;
-    const bool lost = batched && pivot < 64 * Limits::epsilon() * diagonal;
-    const auto root = lost ? Limits::quiet_NaN() : std::sqrt(pivot);
+    const auto root = std::sqrt(pivot);
     set(j, j, root);
     for (int i = j + 1; i < n; ++i) {
       T x = get(i, j);
@@ -68,11 +65,6 @@ int PotrfOne(bool batched, int uplo, int n, T* data, int ld, int* info) {
     for (int i = 0; i < j; ++i) (uplo == kLower ? a(i, j) : a(j, i)) = T(99);
   }
   return 0;
-}
-
-template <class T>
-int Potrf(Solver, int uplo, int n, T* a, int ld, T*, int, int* info) {
-  return PotrfOne(false, uplo, n, a, ld, info);
 }
 
 // Simulates faults that libraries have had: an info that reports nothing, and overflowing
@@ -320,10 +312,6 @@ template <class T>
 void Fill(TypedFunctions<T>& f) {
   f.potrf_bufferSize = [](Solver, int, int, T*, int, int* size) { return *size = 1, 0; };
   f.potrf = &Potrf<T>;
-  f.potrfBatched = [](Solver, int uplo, int n, T** a, int ld, int* info, int batch) {
-    for (int i = 0; i < batch; ++i) PotrfOne(true, uplo, n, a[i], ld, info + i);
-    return 0;
-  };
   f.getrf_bufferSize = [](Solver, int, int, T*, int, int* size) { return *size = 1, 0; };
   f.getrf = &Getrf<T>;
   f.geqrf_bufferSize = [](Solver, int, int, T*, int, int* size) { return *size = 1, 0; };
