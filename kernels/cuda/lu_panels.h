@@ -38,7 +38,7 @@ struct PanelsProblem {
 // first. Multipliers gather behind the columns that are left. After each kChunk steps the compiled
 // code has fewer columns.
 template <class E>
-class FactorPanel {
+class FactorLuPanel {
   using V = RealElement<E>;
   using Candidate = team::Candidate<V>;
 
@@ -46,8 +46,8 @@ class FactorPanel {
   static constexpr int kMostThreads = 512;
   static constexpr int kRows = 2, kCols = 128 / sizeof(E);
 
-  FactorPanel(SharedLayout& layout, const PanelsProblem<E>& problem, int first, int cols,
-              bool begins_block)
+  FactorLuPanel(SharedLayout& layout, const PanelsProblem<E>& problem, int first, int cols,
+                bool begins_block)
       : problem_(problem),
         first_(first),
         cols_(cols),
