@@ -228,6 +228,15 @@ def test_lu_by_panels(shape, dtype, rng):
     np.testing.assert_array_equal(found[1][i], scipy.linalg.lu_factor(checks.wide(a[i]))[1])
 
 
+def test_lu_of_many_rows(dtype, rng):
+  """Panels are narrower beyond 1024 rows."""
+  a = matrices.general(rng, (1,), 1040, 132, dtype)
+  found = [np.asarray(x) for x in linalg.lu(a)]
+  case = cases.named("lu")
+  assert case.ratio((a,), found) <= case.limit
+  np.testing.assert_array_equal(found[1][0], scipy.linalg.lu_factor(checks.wide(a[0]))[1])
+
+
 # A single system is the vendor's, several are solved by panels.
 @pytest.mark.parametrize("batch", [1, 2])
 def test_large_triangles(batch, dtype, rng):
