@@ -19,7 +19,8 @@ GpuPath EliminationPath(int64_t rows, int64_t cols, int64_t thread_bytes, Fits&&
     return GpuPath::kTeam;
   }
   // Panels hold indices of a matrix in int.
-  const bool panels = rows <= kPanelsLu && rows * cols <= std::numeric_limits<int>::max();
+  const bool panels = std::min(rows, cols) <= kPanelsLu && rows <= kPanelsLuRows &&
+                      rows * cols <= std::numeric_limits<int>::max();
   return panels ? GpuPath::kPanels : GpuPath::kVendor;
 }
 
