@@ -48,7 +48,9 @@ inline constexpr int64_t kCholeskyGroup = 128;
 // Rows of a panel below its diagonal block that a thread block takes, in at most 48 KiB:
 // cuda_panels_cholesky.json.
 template <class E>
-inline constexpr int kCholeskyPanelRows = sizeof(E) > 8 ? 56 : 128;
+inline constexpr int kCholeskyPanelRows = sizeof(E) > 8   ? 56
+                                          : sizeof(E) > 4 ? 128
+                                                          : 256;
 // The largest n / batch for Cholesky by panels: cuda_panels_cholesky.json.
 inline constexpr int64_t kPanelsCholeskyRatio = 512;
 

@@ -72,6 +72,40 @@ def test_in_global_memory(name, dtype, rng, monkeypatch):
   _check(case, dtype, rng, shapes)
 
 
+@pytest.mark.parametrize("shape", [(66, 66), (70, 66), (65, 75)], ids=str)
+def test_svd_by_blocks(shape, dtype, rng):
+  """Bad matrices are alone. One without a full rank goes to the vendor's routine.
+
+  The matrices are nearly diagonal, which needs few sweeps.
+  """
+  k, limits = min(shape), np.finfo(dtype)
+  a = matrices.general(rng, (4,), *shape, dtype) / 32
+  a[:, range(k), range(k)] += rng.permutation(np.arange(1, k + 1)).astype(dtype)
+  a[1, 3, 4] = np.nan
+  a[2] *= limits.tiny / limits.eps
+  a[3, :, 1] = a[3, 1] = 0
+  u, s, vh, info = map(np.asarray, linalg.svd_ex(a, full_matrices=False))
+  np.testing.assert_array_equal(info, [0, -1, 0, 0])
+  for x in (u, s, vh):
+    np.testing.assert_array_equal(np.isnan(x).reshape(4, -1).any(-1), info != 0)
+  values = np.asarray(linalg.svdvals(a))
+  for i in np.flatnonzero(info == 0):
+    assert np.all(np.diff(s[i]) <= 0)
+    scale = 2.0 ** -np.frexp(np.abs(a[i]).max())[1]
+    product = checks.wide(u[i]) * (checks.wide(s[i]) * scale) @ checks.wide(vh[i])
+    assert checks.factorisation(checks.wide(a[i]) * scale, product, checks.eps(a)) <= 10
+    assert checks.orthogonality(u[i]) <= 10
+    assert checks.orthogonality(checks.adjoint(vh[i])) <= 10
+    np.testing.assert_allclose(values[i], s[i], rtol=0, atol=100 * checks.eps(a) * s[i, 0])
+
+
+def test_matrices_of_blocks_have_the_same_bits(dtype, rng):
+  a = matrices.general(rng, (4,), 66, 66, dtype) / 32 + np.diag(np.arange(66)).astype(dtype)
+  results = linalg.svd(a)
+  for x, y in zip(linalg.svd(a[[3, 3, 1, 2, 0]]), results, strict=True):
+    np.testing.assert_array_equal(x, y[np.array([3, 3, 1, 2, 0])])
+
+
 # Panels of 8 columns, of 16 where few rows are left, and a narrower last one.
 PANELS = [(44, 44), (40, 30), (30, 40)]
 
@@ -157,7 +191,7 @@ def test_least_jitters_in_global_memory(dtype, rng, monkeypatch):
 
 # The last size has panels of several tiles of rows.
 @pytest.mark.parametrize("n, upper, symmetrize", [
-    (129, False, True), (129, True, False), (160, False, False), (170, True, True)])
+    (129, False, True), (129, True, False), (170, False, False), (170, True, True)])
 def test_cholesky_by_panels(n, upper, symmetrize, dtype, rng):
   """Failures in several panels do not change the bits of the other matrices."""
   a = matrices.positive_definite(rng, (5,), n, dtype)
