@@ -118,6 +118,13 @@ def test_panels(name, dtype, rng, monkeypatch):
   _check(cases.named(name), dtype, rng, [(3, m, n) for m, n in PANELS])
 
 
+@pytest.mark.parametrize("name", ["qr", "qr_raw"])
+def test_qr_by_the_vendor(name, dtype, rng, monkeypatch):
+  """Shared memory does not hold a panel, and there are few matrices."""
+  monkeypatch.setenv("LINALG_PTX_SHARED", "3")
+  _check(cases.named(name), dtype, rng, [(3, 30, 30), (3, 33, 30), (3, 30, 33)])
+
+
 @pytest.mark.parametrize("m, n", PANELS)
 def test_matrices_of_panels_are_alone(m, n, dtype, rng, monkeypatch):
   """NaN, zero columns and extreme scales. The other matrices keep their bits in any batch."""
