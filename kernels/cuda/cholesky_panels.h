@@ -45,25 +45,48 @@ struct PanelTile {
   }
 };
 
+// The tiles of a batch of lower triangles, `order` on a side. A short row of tiles shares a row of
+// places with a long one, so every place has a tile.
+class LowerTiles {
+ public:
+  explicit LowerTiles(int64_t order)
+      : order_(order), even_(order % 2 == 0), places_((order + 1) / 2, order + even_) {}
+
+  int64_t count() const { return (order_ + 1) / 2 * (order_ + even_); }
+
+  __device__ __forceinline__ MatrixElements::Position operator()(int64_t place) const {
+    const auto [matrix, row, col] = places_(place);
+    const int64_t shorter = row + even_;  // the tiles of the short row
+    if (col < shorter) return {matrix, shorter - 1, col};
+    return {matrix, order_ - 1 - row, col - shorter};
+  }
+
+ private:
+  int64_t order_;
+  int even_;
+  MatrixElements places_;
+};
+
 // Copies the lower triangle of the Hermitian part. Tiles are read in pairs on both sides of the
-// diagonal, because a column of the operand must not be read element by element.
+// diagonal, because a column of the operand must not be read element by element. The other triangle
+// of a lower factor is zero from here on.
 template <class E>
 struct CopyHermitianPart {
   static constexpr int kMostThreads = kBlockThreads;
   CholeskyProblem<E> problem;
-  MatrixElements tiles;
+  LowerTiles tiles;
   Offset<E> below, above;
 
-  CopyHermitianPart(SharedLayout& layout, const CholeskyProblem<E>& problem, int64_t tiles)
+  CopyHermitianPart(SharedLayout& layout, const CholeskyProblem<E>& problem,
+                    const LowerTiles& tiles)
       : problem(problem),
-        tiles(tiles, tiles),
+        tiles(tiles),
         below(layout.Take<E>(PanelTile::kElements)),
         above(layout.Take<E>(PanelTile::kElements)) {}
 
   __device__ void Run(const Team& team, int64_t i, char* slice) const {
     constexpr int kSize = PanelTile::kSize, kLd = PanelTile::kLd;
     const auto [matrix, tile_row, tile_col] = tiles(i);
-    if (tile_col > tile_row) return;
     const HermitianPart part = problem.part;
     const int64_t n = problem.n, i0 = tile_row * kSize, j0 = tile_col * kSize;
     const int rows = PanelTile::Count(problem.n, tile_row);
@@ -84,8 +107,14 @@ struct CopyHermitianPart {
       }
       FinishCopies();
     });
-    E* const target = problem.factor + matrix * n * n + i0 * n + j0;
+    E* const factor = problem.factor + matrix * n * n;
+    E* const target = factor + i0 * n + j0;
     team.Phase([&](int thread) {
+      if (!is_diagonal && part.lower) {
+        PanelTile::ForEach(team, thread, cols, rows, [&](int r, int c) {
+          StoreGlobal<E>(E{}, factor + (j0 + r) * n + i0 + c);
+        });
+      }
       PanelTile::ForEach(team, thread, rows, cols, [&](int r, int c) {
         const auto get = [&](int64_t k, int64_t l) {
           return k == i0 + r ? own[r * kLd + (l - j0)] : other[(k - j0) * kLd + (l - i0)];
@@ -100,7 +129,7 @@ struct CopyHermitianPart {
 // Factors a panel of `cols` columns, from row and column `first` on. A block has kRows rows below
 // the diagonal block, or fewer.
 template <class E>
-struct FactorPanel {
+struct FactorCholeskyPanel {
   static constexpr int kMostThreads = kBlockThreads;
   static constexpr int kRows = kCholeskyPanelRows<E>;
   CholeskyProblem<E> problem;
@@ -108,8 +137,8 @@ struct FactorPanel {
   LongDivider by_tiles;
   Offset<E> panel;
 
-  FactorPanel(SharedLayout& layout, const CholeskyProblem<E>& problem, int first, int cols,
-              int64_t tiles)
+  FactorCholeskyPanel(SharedLayout& layout, const CholeskyProblem<E>& problem, int first, int cols,
+                      int64_t tiles)
       : problem(problem),
         first(first),
         cols(cols),
@@ -147,76 +176,80 @@ struct FactorPanel {
   }
 };
 
-// Writes the factors of the diagonal blocks, zeros in the other triangle, and NaN where info is not
-// 0. The upper factor is the adjoint of the lower one.
+// Writes the factors of the diagonal blocks, and NaN where info is not 0. An upper factor is the
+// adjoint of the lower one, in whose place zeros are written. A team has a row of tiles.
 template <class E>
-struct FinishPanels {
+struct FinishCholeskyPanels {
   static constexpr int kMostThreads = kBlockThreads;
   CholeskyProblem<E> problem;
-  MatrixElements tiles;
+  LongDivider by_tiles;
   Offset<E> tile;
 
-  FinishPanels(SharedLayout& layout, const CholeskyProblem<E>& problem, int64_t tiles)
-      : problem(problem), tiles(tiles, tiles), tile(layout.Take<E>(PanelTile::kElements)) {}
+  FinishCholeskyPanels(SharedLayout& layout, const CholeskyProblem<E>& problem, int64_t tiles)
+      : problem(problem), by_tiles(tiles), tile(layout.Take<E>(PanelTile::kElements)) {}
 
   __device__ void Run(const Team& team, int64_t i, char* slice) const {
-    constexpr int kLd = PanelTile::kLd;
-    const Place place(*this, i);
-    if (place.col > place.row) return;
-    const bool is_diagonal = place.row == place.col, lower = problem.part.lower;
-    E* const a = tile.In(slice);
-    const int info = problem.info[place.matrix];
-    if (info == 0 && (is_diagonal || !lower)) {
-      team.Phase([&](int thread) {
-        const E* const source = place.below;
-        PanelTile::ForEach(team, thread, place.rows, place.cols, [&](int r, int c) {
-          CopyGlobal(source + r * int64_t{problem.n} + c, a + r * kLd + c);
-        });
-        FinishCopies();
-      });
-      if (is_diagonal) team::Cholesky(team, place.rows, place.rows, a, kLd);
+    const int64_t matrix = by_tiles(i), row = i - matrix * by_tiles.divisor();
+    const int info = problem.info[matrix];
+    // A lower factor that has not failed is there already, up to its diagonal blocks. But products
+    // have written above the diagonal of a group.
+    const int64_t in_group = row % (kCholeskyGroup / PanelTile::kSize);
+    const int64_t first = info != 0 || !problem.part.lower ? 0 : row - in_group;
+    for (int64_t col = first; col <= row; ++col) {
+      Finish(team, Place(problem, matrix, row, col), info, tile.In(slice));
     }
-    const team::TriangularFactor<E> result{.a = a, .ld = kLd, .lower = lower, .info = info};
-    team.Phase([&](int thread) { Store(team, thread, Place(*this, i + team::Again(0)), result); });
   }
 
  private:
-  // A pair of tiles on both sides of the diagonal. It is found again after the factorisation, which
-  // needs all registers.
+  // A pair of tiles on both sides of the diagonal.
   struct Place {
-    int64_t matrix, row, col;
+    bool is_diagonal;
     int rows, cols;
     E *below, *above;
 
-    __device__ __forceinline__ Place(const FinishPanels& job, int64_t i) {
-      const auto found = job.tiles(i);
-      matrix = found.matrix, row = found.i, col = found.j;
-      rows = PanelTile::Count(job.problem.n, row), cols = PanelTile::Count(job.problem.n, col);
-      const int64_t n = job.problem.n;
-      E* const factor = job.problem.factor + matrix * n * n;
+    __device__ __forceinline__ Place(const CholeskyProblem<E>& problem, int64_t matrix, int64_t row,
+                                     int64_t col)
+        : is_diagonal(row == col),
+          rows(PanelTile::Count(problem.n, row)),
+          cols(PanelTile::Count(problem.n, col)) {
+      const int64_t n = problem.n;
+      E* const factor = problem.factor + matrix * n * n;
       below = factor + (row * n + col) * PanelTile::kSize;
       above = factor + (col * n + row) * PanelTile::kSize;
     }
   };
 
-  __device__ __forceinline__ void Store(const Team& team, int thread, const Place& place,
-                                        const team::TriangularFactor<E>& result) const {
+  __device__ __forceinline__ void Finish(const Team& team, const Place& place, int info,
+                                         E* a) const {
+    constexpr int kLd = PanelTile::kLd;
     const int64_t n = problem.n;
-    const bool lower = result.lower, failed = result.info != 0;
-    if (place.row == place.col) {
-      PanelTile::ForEach(team, thread, place.rows, place.cols, [&](int r, int c) {
-        StoreGlobal<E>(result(r, c), place.below + r * n + c);
+    const bool lower = problem.part.lower, failed = info != 0;
+    if (!failed && (place.is_diagonal || !lower)) {
+      team.Phase([&](int thread) {
+        PanelTile::ForEach(team, thread, place.rows, place.cols, [&](int r, int c) {
+          CopyGlobal(place.below + r * n + c, a + r * kLd + c);
+        });
+        FinishCopies();
       });
-      return;
+      if (place.is_diagonal) team::Cholesky(team, place.rows, place.rows, a, kLd);
     }
-    if (failed || !lower) {
-      PanelTile::ForEach(team, thread, place.rows, place.cols, [&](int r, int c) {
-        StoreGlobal<E>(lower ? NaN<E>() : E{}, place.below + r * n + c);
+    team.Phase([&](int thread) {
+      if (place.is_diagonal) {
+        const team::TriangularFactor<E> result{.a = a, .ld = kLd, .lower = lower, .info = info};
+        PanelTile::ForEach(team, thread, place.rows, place.cols, [&](int r, int c) {
+          StoreGlobal<E>(result(r, c), place.below + r * n + c);
+        });
+        return;
+      }
+      if (failed || !lower) {
+        PanelTile::ForEach(team, thread, place.rows, place.cols, [&](int r, int c) {
+          StoreGlobal<E>(lower ? NaN<E>() : E{}, place.below + r * n + c);
+        });
+      }
+      PanelTile::ForEach(team, thread, place.cols, place.rows, [&](int r, int c) {
+        const E x = lower ? E{} : failed ? NaN<E>() : Conj(a[c * kLd + r]);
+        StoreGlobal<E>(x, place.above + r * n + c);
       });
-    }
-    PanelTile::ForEach(team, thread, place.cols, place.rows, [&](int r, int c) {
-      const E x = lower ? E{} : failed ? NaN<E>() : Conj(result.a[c * PanelTile::kLd + r]);
-      StoreGlobal<E>(x, place.above + r * n + c);
     });
   }
 };
@@ -231,8 +264,9 @@ class PanelCholesky {
 
   void Run() const {
     const int64_t tiles = Ceil(n_, kCholeskyPanel);
-    Launch(batch_ * tiles * tiles,
-           [&](auto& layout) { return CopyHermitianPart<E>(layout, problem_, tiles); });
+    const LowerTiles lower(tiles);
+    Launch(batch_ * lower.count(),
+           [&](auto& layout) { return CopyHermitianPart<E>(layout, problem_, lower); });
     for (int64_t group = 0; group < n_; group += kCholeskyGroup) {
       const int64_t end = std::min(group + kCholeskyGroup, n_);
       Subtract(0, group, end);
@@ -241,12 +275,12 @@ class PanelCholesky {
         Subtract(group, first, next);
         const int64_t tiles = std::max<int64_t>(1, Ceil(n_ - next, kCholeskyPanelRows<E>));
         Launch(batch_ * tiles, [&](auto& layout) {
-          return FactorPanel<E>(layout, problem_, ToInt(first), ToInt(next - first), tiles);
+          return FactorCholeskyPanel<E>(layout, problem_, ToInt(first), ToInt(next - first), tiles);
         });
       }
     }
-    Launch(batch_ * tiles * tiles,
-           [&](auto& layout) { return FinishPanels<E>(layout, problem_, tiles); });
+    Launch(batch_ * tiles,
+           [&](auto& layout) { return FinishCholeskyPanels<E>(layout, problem_, tiles); });
   }
 
  private:

@@ -283,10 +283,10 @@ void PanelsLu(cudaStream_t stream, DeviceScratch& scratch,
   };
   for (int first = 0; first < count; first += kLuPanel<E>) {
     const int last = std::min(first + kLuPanel<E>, count);
-    for (int k = first; k < last; k += FactorPanel<E>::kCols) {
-      const int end = std::min(k + FactorPanel<E>::kCols, last);
+    for (int k = first; k < last; k += FactorLuPanel<E>::kCols) {
+      const int end = std::min(k + FactorLuPanel<E>::kCols, last);
       SharedLayout layout(sizeof(Real<T>));
-      const FactorPanel<E> job(layout, panels, k, end - k, k == first);
+      const FactorLuPanel<E> job(layout, panels, k, end - k, k == first);
       LaunchTeams(stream, job, batch, job.Threads(), layout);
       finish(panels.of_panel, k, end, first, last);
     }

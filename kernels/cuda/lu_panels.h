@@ -38,7 +38,7 @@ struct PanelsProblem {
 // first. Multipliers gather behind the columns that are left. After each kChunk steps the compiled
 // code has fewer columns.
 template <class E>
-class FactorPanel {
+class FactorLuPanel {
   using V = RealElement<E>;
   using Candidate = team::Candidate<V>;
 
@@ -46,15 +46,15 @@ class FactorPanel {
   static constexpr int kMostThreads = 512;
   static constexpr int kRows = 2, kCols = 128 / sizeof(E);
 
-  FactorPanel(SharedLayout& layout, const PanelsProblem<E>& problem, int first, int cols,
-              bool begins_block)
+  FactorLuPanel(SharedLayout& layout, const PanelsProblem<E>& problem, int first, int cols,
+                bool begins_block)
       : problem_(problem),
         first_(first),
         cols_(cols),
         begins_block_(begins_block),
         row_(layout.Take<E>(kCols)),
+        divisor_(layout.Take<StoredDivisor>(1)),
         stage_(layout.Take<E>(Threads() * kPitch)),
-        divisor_(layout.Take<Divisor<E>>(1)),
         best_(layout.Take<V>(kMostWarps)),
         best_place_(layout.Take<int>(kMostWarps)),
         of_block_(layout.Take<int>(Threads() * kRows)),
@@ -119,6 +119,13 @@ class FactorPanel {
     E x[kTogether];
   };
 
+  // Divides as Divisor does. Shared memory takes it in one or two accesses.
+  struct alignas(sizeof(E) < 8 ? 8 : 16) StoredDivisor {
+    E inverse, scale;  // the scale is real
+
+    __device__ __forceinline__ E Divide(E x) const { return Mul(inverse, Re(scale) * x); }
+  };
+
   struct Panel {
     const Team& team;
     char* slice;
@@ -165,7 +172,7 @@ class FactorPanel {
     __syncwarp(kWholeWarp);
     LINALG_UNROLL
     for (int c = 0; c < kCols; ++c) panel.x[r][c] = stage[Lane() * kPitch + c];
-    __syncwarp(kWholeWarp);
+    if (r + 1 < kRows) __syncwarp(kWholeWarp);
   }
 
   // Writes the rows that have not been pivots.
@@ -181,7 +188,7 @@ class FactorPanel {
       if (place == kNone || col >= cols_) continue;
       Put(panel, place, col, stage[row * kPitch + RegisterOf(col, cols_)]);
     }
-    __syncwarp(kWholeWarp);
+    if (r + 1 < kRows) __syncwarp(kWholeWarp);
   }
 
   __device__ __forceinline__ void Put(Panel& panel, int place, int col, E x) const {
@@ -225,7 +232,10 @@ class FactorPanel {
           panel.place[r] = pivot.index;
         }
       }
-      if (is_mine) *divisor_.In(panel.slice) = Divisor<E>(divisor);
+      if (is_mine) {
+        const Divisor<E> found(divisor);
+        *divisor_.In(panel.slice) = {found.inverse(), FromReal<E>(found.scale())};
+      }
     });
     // One warp after another writes the finished row.
     if (k % (panel.team.size() / kWarp) == Warp()) {
@@ -233,7 +243,7 @@ class FactorPanel {
         Put(panel, k, col, row[RegisterOf(col, k)]);
       }
     }
-    const Divisor<E> divisor = *divisor_.In(panel.slice);
+    const StoredDivisor divisor = *divisor_.In(panel.slice);
     E left[kRows];
     LINALG_UNROLL
     for (int r = 0; r < kRows; ++r) left[r] = divisor.Divide(panel.x[r][0]);
@@ -278,8 +288,9 @@ class FactorPanel {
   PanelsProblem<E> problem_;
   int first_, cols_;
   bool begins_block_;
-  Offset<E> row_, stage_;
-  Offset<Divisor<E>> divisor_;
+  Offset<E> row_;
+  Offset<StoredDivisor> divisor_;
+  Offset<E> stage_;
   Offset<V> best_;
   Offset<int> best_place_, of_block_, permutation_;
 };

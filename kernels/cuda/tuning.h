@@ -48,7 +48,9 @@ inline constexpr int64_t kCholeskyGroup = 128;
 // Rows of a panel below its diagonal block that a thread block takes, in at most 48 KiB:
 // cuda_panels_cholesky.json.
 template <class E>
-inline constexpr int kCholeskyPanelRows = sizeof(E) > 8 ? 56 : 128;
+inline constexpr int kCholeskyPanelRows = sizeof(E) > 8   ? 56
+                                          : sizeof(E) > 4 ? 128
+                                                          : 256;
 // The largest n / batch for Cholesky by panels: cuda_panels_cholesky.json.
 inline constexpr int64_t kPanelsCholeskyRatio = 512;
 
@@ -90,9 +92,11 @@ inline constexpr int kSweepsOfPair = 2;
 // Scratch memory of the matrices that are rotated together.
 inline constexpr int64_t kJacobiBlocksBytes = int64_t{2} << 30;
 
-// Bytes of a matrix for QR by a team, of any shape: cuda_qr.json.
+// Bytes of a matrix for QR by a team, and its shorter side without pivoting: cuda_qr.json.
 inline constexpr int64_t kTeamQrBytes = 160 << 10;
-// Bytes of a matrix for QR in global memory, where no panel fits, per matrix of the batch and at most: cuda_qr.json.
+inline constexpr int64_t kTeamQr = 128;
+// Bytes of a matrix for QR in global memory, where no panel fits, per matrix of the batch and at
+// most: cuda_qr.json.
 inline constexpr int64_t kGlobalQrBytesOfBatch = 64 << 10;
 inline constexpr int64_t kGlobalQrBytes = 4 << 20;
 

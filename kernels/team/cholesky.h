@@ -86,7 +86,9 @@ class DiagonalFactor {
 // becomes w L⁻ᴴ. Returns 0, or the order of the first leading minor that is not positive. The
 // factor is unfinished then. The factor of each panel's diagonal block is written only if kDiagonal
 // is true: no other rows depend on it.
-template <bool kDiagonal = true, class Team, class E>
+//
+// If kAnyRows is false, rows follow only an n that is a multiple of kPanel. That saves registers.
+template <bool kDiagonal = true, bool kAnyRows = false, class Team, class E>
 LINALG_TEAM int Cholesky(const Team& team, int rows, int n, E* a, int ld) {
   constexpr int kSize = kPanel<E>;
   const Tiling tiling(team);
@@ -97,7 +99,11 @@ LINALG_TEAM int Cholesky(const Team& team, int rows, int n, E* a, int ld) {
     team.Phase([&](int thread) {
       for (int i = end + thread; i < rows; i += team.size()) {
         E* const row = a + i * ld + k;
-        end - k == kSize ? diagonal.SolveBelow(row) : diagonal.SolveBelow(end - k, row);
+        if (kAnyRows && end - k < kSize) {
+          diagonal.SolveBelow(end - k, row);
+        } else {
+          diagonal.SolveBelow(row);
+        }
       }
     });
     const Updated<E> rest{.c = a,

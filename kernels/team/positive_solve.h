@@ -95,7 +95,7 @@ LINALG_TEAM RealElement<E> LogarithmOfDeterminant(const Team& team, int n, const
 template <class Team, class E>
 LINALG_TEAM int PositiveSolve(const Team& team, int n, int cols, E* a, int ld) {
   LowerHermitianPart(team, n, a, ld, {.lower = true, .symmetrize = true});
-  const int info = Cholesky(team, n + cols, n, a, ld);
+  const int info = Cholesky</*kDiagonal=*/true, /*kAnyRows=*/true>(team, n + cols, n, a, ld);
   if (info == 0) SolveRows(team, n, a, ld, cols, a + n * ld);
   return info;
 }

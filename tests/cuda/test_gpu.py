@@ -129,6 +129,14 @@ def test_bits_do_not_depend_on_the_batch(case, dtype, n, rng):
   _alone_and_bad(case, operands, [slice(0, 1), slice(batch - 3, None)])
 
 
+@cases.each([x for x in FACTORED if x.name not in ("eigh", "svd")])
+@pytest.mark.parametrize("n", [160, 352, 600])
+def test_bits_by_panels_do_not_depend_on_the_batch(case, dtype, n, rng):
+  """One matrix alone may go to the vendor's routine instead."""
+  operands = case.operands(rng, (40,), n, n, dtype)
+  _alone_and_bad(case, operands, [slice(0, 2), slice(20, 37)])
+
+
 @pytest.mark.parametrize("shape", [(20, 32), (40, 176), (40, 352), (640, 512), (60, 1024)], ids=str)
 @pytest.mark.parametrize("name", ["cholesky", "qr", "eigh"])
 def test_gates_of_a_contest(name, shape):
@@ -208,7 +216,7 @@ def test_rectangles(case, dtype, shape, batch, rng):
 @pytest.mark.parametrize("name", ["qr", "qr_complete", "qr_raw"])
 @pytest.mark.parametrize(
     "batch, shape",
-    [(3, (176, 176)), (3, (200, 150)), (3, (150, 200)), (20, (512, 512)), (3, (1024, 1024)),
+    [(3, (176, 176)), (3, (200, 150)), (3, (150, 200)), (6, (512, 512)), (3, (1024, 1024)),
      (3, (1500, 300))], ids=str)
 def test_qr_by_panels(name, batch, shape, dtype, rng):
   """Residuals, and the same bits in two batches."""

@@ -238,21 +238,21 @@ QUICK = [
     _cholesky("RunThreads.*SmallCholeskyIfE", 5, 1030, 1, blocks=64),
     _cholesky("RunWarps.*WarpCholeskyIfLi32E", 20, 3, 2),
     _cholesky("RunTeams.*TeamCholeskyIfE", 72, 2, 1),
-    _cholesky("RunTeams.*FactorPanelIfE", 162, 2, 1),
+    _cholesky("RunTeams.*FactorCholeskyPanelIfE", 300, 2, 1),
     _block_cholesky("RunTeams.*TeamFactorIfE", 12, 3, 5),
     _eigh("RunTeams.*ReduceEighIfLb1E", 20, 2, 7)]
 OTHERS = [
     _cholesky("RunTeams.*CopyHermitianPartIfE", 130, 2, 0,
               attributes={"lower": True, "symmetrize": True}),
-    _cholesky("RunTeams.*FinishPanelsIfE", 130, 2, 0,
+    _cholesky("RunTeams.*FinishCholeskyPanelsIfE", 130, 2, 0,
               attributes={"lower": False, "symmetrize": False}),
     _cholesky("RunTeams.*TeamCholeskyIfE", 33, 3, 1),
     _lu("RunThreads.*SmallLuIfE", 5, 1030, 1, blocks=64),
     _lu("RunWarps.*WarpLuIfLi32E", 20, 3, 5),
     _lu("RunTeams.*TeamLuIfE", 65, 2, 6),
     _lu("RunTeams.*TeamLuIfE", 72, 2, 7),
-    _lu("RunTeams.*FactorPanelIfE", 130, 2, 0),
-    _lu("RunTeams.*ExchangeAndSolveIfE", 130, 2, 0),
+    _lu("RunTeams.*FactorLuPanelIfE", 130, 2, 0),
+    _lu("RunTeams.*ExchangeAndSolveIfE", 130, 2, 2),
     _qr("RunTeamsILb0E.*TeamQrIfE", 15, 513, 9, blocks=64),
     _qr("RunTeamsILb0E.*TeamQrIfE", 20, 2, 9),
     _eigh("RunTeams.*ReduceEighIfLb1E", 12, 513, 7, blocks=64),
@@ -266,7 +266,7 @@ OTHERS = [
     _positive_solve("RunTeams.*TeamPositiveSolveIfE", 75, 2, 4),
     _svd("RunTeams.*RotatePairsIfE", 66, 4, 0),
     _svd("RunTeams.*SortValuesIfE", 66, 4, 0),
-    _vector_solve("RunTeams.*VectorSubstitutionIfE", 130, 2, 0),
+    _vector_solve("RunTeams.*VectorSubstitutionIfE", 130, 2, 1),
     _svd_jvp("RunTeams.*SvdDerivativeIfLb0E", 32, 2, 5)]
 
 

@@ -206,11 +206,13 @@ bool IsFinite(int64_t count, const T* a) {
 
 template <class T>
 int Syev(int job, int uplo, int64_t n, void* data, int64_t ld, void* w, int* info) {
-  if (uplo != kUpper || ld != n) return 1;  // cuSOLVER has had errors for the lower triangle
+  if (ld != n) return 1;
+  // cuSOLVER has had errors for the lower triangle of complex matrices.
+  if (uplo != (kIsComplex<T> ? kUpper : kLower)) return 1;
   auto* const matrix = static_cast<T*>(data);
   if (!IsFinite(n * n, matrix)) return 3;
   lapack::Syevd<T> syevd(n, job == kVectors);
-  *info = syevd('U', matrix, ToInt(n), static_cast<Real<T>*>(w));
+  *info = syevd(uplo == kUpper ? 'U' : 'L', matrix, ToInt(n), static_cast<Real<T>*>(w));
   return 0;
 }
 
