@@ -443,6 +443,27 @@ def test_svd_of_low_rank(dtype, shape, rng):
   assert checks.factorisation(a, product, checks.eps(u)) <= 30
 
 
+@pytest.mark.parametrize(
+    "shape", [(65, 65), (130, 130), (200, 150), (150, 200), (300, 300), (512, 512)], ids=str)
+@pytest.mark.parametrize("batch", [1, 6])
+@pytest.mark.parametrize("decades", [0, 3, 12])
+def test_svd_of_spectra(dtype, shape, batch, decades, rng):
+  """One matrix goes to cuSOLVER: Xgesvdp moves small singular values. Several go by blocks."""
+  k = min(shape)
+  values = np.logspace(0, -decades, k)
+  a = np.stack([matrices.with_singular_values(rng, values, *shape, dtype) for _ in range(batch)])
+  a = a.astype(dtype)
+  u, s, vh, info = (np.asarray(x) for x in linalg.svd_ex(*_put((a,)), full_matrices=False))
+  assert not np.any(info)
+  assert checks.orthogonality(u) <= 30
+  assert checks.orthogonality(checks.adjoint(vh)) <= 30
+  product = checks.wide(u) * s[..., None, :] @ checks.wide(vh)
+  assert checks.factorisation(a, product, checks.eps(u)) <= 30
+  for found in (s, np.asarray(linalg.svdvals(*_put((a,))))):
+    np.testing.assert_allclose(
+        found, np.broadcast_to(values, found.shape), rtol=0, atol=10 * k * checks.eps(u))
+
+
 @pytest.mark.parametrize("batch, n", [
     (1, 1), (3, 2), (300, 33), (3, 63), (3, 64), (300, 1000), (4096, 65), (4097, 65),
     (1, 1_000_003)])
