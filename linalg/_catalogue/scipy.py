@@ -20,6 +20,7 @@ from linalg._catalogue.operands import (
   with_columns,
 )
 from linalg._catalogue.record import Behaviour, Function, Kind
+from linalg._catalogue.scipy_factors import SCIPY_FACTORS
 from linalg._catalogue.timed import BANDS, COLUMN, Timed
 from linalg._catalogue.why import BATCHES, SUMS
 
@@ -382,6 +383,7 @@ SCIPY_FUNCTIONS: tuple[Function, ...] = (
                       lambda cb, b: linalg.scipy.cho_solve_banded((cb, True), b),
                       with_columns(_banded_positive), _dense_of_factor),
         )),
+    *SCIPY_FACTORS,
     _otherwise(
         "cholesky", results={"cholesky(a, True)": "Array"},
         calls={

@@ -45,6 +45,7 @@ from linalg.scipy._banded import (
     solve_banded,
     solveh_banded,
 )
+from linalg.scipy._cossin import cossin
 from linalg.scipy._counterparts import (
     cholesky,
     det,
@@ -56,12 +57,15 @@ from linalg.scipy._counterparts import (
     solve,
     svd,
 )
+from linalg.scipy._eig_banded import eig_banded, eigvals_banded
 from linalg.scipy._expm_frechet import expm_frechet
 from linalg.scipy._funm import funm
 from linalg.scipy._ldl import ldl
 from linalg.scipy._logm import fractional_matrix_power, logm
 from linalg.scipy._pinvh import pinvh
+from linalg.scipy._qr_updates import qr_delete, qr_insert, qr_update
 from linalg.scipy._riccati import solve_continuous_are, solve_discrete_are
+from linalg.scipy._rq import rq
 from linalg.scipy._subspaces import null_space, orth
 from linalg.scipy._sylvester import (
     solve_continuous_lyapunov,
@@ -80,10 +84,13 @@ __all__ = [
     "circulant",
     "companion",
     "convolution_matrix",
+    "cossin",
     "det",
     "dft",
+    "eig_banded",
     "eigh",
     "eigh_tridiagonal",
+    "eigvals_banded",
     "expm",
     "expm_frechet",
     "fiedler",
@@ -112,7 +119,11 @@ __all__ = [
     "pinvh",
     "polar",
     "qr",
+    "qr_delete",
+    "qr_insert",
     "qr_multiply",
+    "qr_update",
+    "rq",
     "rsf2csf",
     "schur",
     "solve",
