@@ -34,7 +34,6 @@ from linalg import (
     lu_solve,
     polar,
     rsf2csf,
-    schur,
     solve_triangular,
     sqrtm,
 )
@@ -57,6 +56,7 @@ from linalg.scipy._counterparts import (
     solve,
     svd,
 )
+from linalg.scipy._eig import eig, eigvals
 from linalg.scipy._eig_banded import eig_banded, eigvals_banded
 from linalg.scipy._expm_frechet import expm_frechet
 from linalg.scipy._funm import funm
@@ -64,8 +64,10 @@ from linalg.scipy._ldl import ldl
 from linalg.scipy._logm import fractional_matrix_power, logm
 from linalg.scipy._pinvh import pinvh
 from linalg.scipy._qr_updates import qr_delete, qr_insert, qr_update
+from linalg.scipy._qz import ordqz, qz
 from linalg.scipy._riccati import solve_continuous_are, solve_discrete_are
 from linalg.scipy._rq import rq
+from linalg.scipy._schur import schur
 from linalg.scipy._subspaces import null_space, orth
 from linalg.scipy._sylvester import (
     solve_continuous_lyapunov,
@@ -87,9 +89,11 @@ __all__ = [
     "cossin",
     "det",
     "dft",
+    "eig",
     "eig_banded",
     "eigh",
     "eigh_tridiagonal",
+    "eigvals",
     "eigvals_banded",
     "expm",
     "expm_frechet",
@@ -114,6 +118,7 @@ __all__ = [
     "matmul_toeplitz",
     "matrix_balance",
     "null_space",
+    "ordqz",
     "orth",
     "pascal",
     "pinvh",
@@ -123,6 +128,7 @@ __all__ = [
     "qr_insert",
     "qr_multiply",
     "qr_update",
+    "qz",
     "rq",
     "rsf2csf",
     "schur",

@@ -292,6 +292,12 @@ def _hermitian_band(kind, rng, n, dtype):
   return (_diagonals(matrix(kind, rng, n, dtype, HERMITIAN), BELOW, 0),)
 
 
+def _pencil(kind, rng, n, dtype):
+  """A matrix of the kind, and a random one that is far from singular."""
+  of_b = kind if kind in ("large", "small") else "random"
+  return matrix(kind, rng, n, dtype, ANY), matrix(of_b, rng, n, dtype, RIGHT)
+
+
 def _larger(kind, rng, n, dtype):
   return (matrix(kind, rng, n + 2, dtype, ANY),)
 
@@ -495,6 +501,44 @@ def _their_cossin(a):
   return x, u1, u2, theta, v1, v2
 
 
+def _schur_error(operands, results):
+  (a,), (t, z) = operands, map(wide, results[:2])
+  if not (np.isfinite(t).all() and np.isfinite(z).all()):
+    return np.inf
+  return max(_relative(z @ t @ adjoint(z) - wide(a), size(a)), _orthogonality(z))
+
+
+def _qz_error(operands, results):
+  a, b = map(wide, operands)
+  s, t, *_, q, z = map(wide, results)
+  if not all(np.isfinite(x).all() for x in (s, t, q, z)):
+    return np.inf
+  return max(
+      _relative(q @ s @ adjoint(z) - a, size(a)), _relative(q @ t @ adjoint(z) - b, size(b)),
+      _orthogonality(q), _orthogonality(z))
+
+
+def _eig_error(operands, results):
+  """The residual β A v - α B v for pairs (α, β) of length 1 in the units of A and B."""
+  (a, b), (w, v) = (tuple(map(wide, x)) for x in (operands, results))
+  if not (np.isfinite(w).all() and np.isfinite(v).all()):
+    return np.inf
+  w = w * (size(b) / size(a))
+  length = np.sqrt(1 + np.abs(w) ** 2)
+  residual = (a / size(a)) @ v / length - (b / size(b)) @ v * (w / length)
+  return float(size(residual))
+
+
+def _trace_error(operands, results):
+  """The sum of the eigenvalues is the trace of B⁻¹ A."""
+  (a, b), (w,) = operands, map(wide, results)
+  a, of_a = exact._unscaled(wide(a))
+  b, of_b = exact._unscaled(wide(b))
+  quotient = exact.solved(b, a)
+  error = np.sum(w * (of_b / of_a)) - np.trace(quotient)
+  return _relative(error, size(quotient)) if np.isfinite(w).all() else np.inf
+
+
 def _projector_error(null):
   def error(operands, results):
     """The projector on the range has (I - P) A = 0, that on the null space A P = 0."""
@@ -693,6 +737,13 @@ TESTED: dict[str, Tested] = {
         scipy.linalg.solve_discrete_are, told={"graded": _SCALES_OR_NAN}),
     "matrix_balance": Tested(
         _one(ANY), None, scipy.linalg.matrix_balance, error=_balance_error),
+    "schur_sorted": Tested(
+        _one(ANY), None, lambda a: scipy.linalg.schur(a, sort="lhp")[:2], error=_schur_error),
+    "qz": Tested(_pencil, None, scipy.linalg.qz, error=_qz_error),
+    "ordqz": Tested(
+        _pencil, None, lambda a, b: scipy.linalg.ordqz(a, b, "iuc"), error=_qz_error),
+    "eig_generalized": Tested(_pencil, None, scipy.linalg.eig, error=_eig_error),
+    "eigvals_generalized": Tested(_pencil, None, scipy.linalg.eigvals, error=_trace_error),
     "rq": Tested(
         _wide, None, lambda a: scipy.linalg.rq(a, mode="economic"),
         error=_factors_error(lambda a: (a, size(a)), left=False)),

@@ -186,6 +186,7 @@ def test_blocks_of_cossin(rng):
   theta = linalg.scipy.cossin(x, 2, 3, separate=True)[1]
   assert np.isfinite(theta[0]).all() and np.isnan(theta[1]).all()
   for args, text in (((x, 0, 3), "p must be"), ((x, 2, 5), "q must be"),
-                     ((blocks[:2],), "the four blocks"), ((blocks[1:2] + blocks[:1] + blocks[2:],), "Incompatible")):
+                     ((blocks[:2],), "the four blocks"),
+                     ((blocks[1:2] + blocks[:1] + blocks[2:],), "Incompatible")):
     with pytest.raises(ValueError, match=text):
       linalg.scipy.cossin(*args)
