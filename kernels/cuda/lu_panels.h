@@ -30,21 +30,21 @@ struct PanelsProblem {
 
 // Factors a panel: some columns, from the diagonal on, of each matrix.
 //
-// A thread holds kRows rows in registers. Rows are not exchanged: each thread knows the places of
-// its rows, and a row is written to its place once it is finished. A step takes two barriers: one
-// before the warps' candidates are compared, and one before the pivot's row is read.
+// A thread holds kRowsOfThread rows in registers. Rows are not exchanged: each thread knows the
+// places of its rows, and a row is written to its place once it is finished. A step takes two
+// barriers: one before the warps' candidates are compared, and one before the pivot's row is read.
 //
 // A step moves each row left by one register, so that the column to eliminate is always in the
 // first. Multipliers gather behind the columns that are left. After each kChunk steps the compiled
 // code has fewer columns.
-template <class E>
+template <class E, int kRowsOfThread>
 class FactorLuPanel {
   using V = RealElement<E>;
   using Candidate = team::Candidate<V>;
 
  public:
   static constexpr int kMostThreads = 512;
-  static constexpr int kRows = 2, kCols = 128 / sizeof(E);
+  static constexpr int kRows = kRowsOfThread, kCols = 256 / kRows / sizeof(E);
 
   FactorLuPanel(SharedLayout& layout, const PanelsProblem<E>& problem, int first, int cols,
                 bool begins_block)
@@ -110,7 +110,7 @@ class FactorLuPanel {
   static constexpr int kWarp = 32, kMostWarps = kMostThreads / kWarp;
   static constexpr unsigned kWholeWarp = 0xffffffffu;
   static constexpr int kPitch = kCols + 1;
-  static constexpr int kChunk = 8;
+  static constexpr int kChunk = kCols < 8 ? kCols : 8;
   static constexpr int kNone = -1;  // the place of a finished row, or of none
 
   // Elements of a row that shared memory gives at a time.

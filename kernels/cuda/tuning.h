@@ -54,8 +54,11 @@ inline constexpr int kCholeskyPanelRows = sizeof(E) > 8   ? 56
 // The largest n / batch for Cholesky by panels: cuda_panels_cholesky.json.
 inline constexpr int64_t kPanelsCholeskyRatio = 512;
 
-// The most rows for LU by panels, and the largest n for substitution: cuda_panels_lu.json.
+// The largest shorter side for LU by panels, and the rows for which 512 threads have registers:
+// cuda_panels_lu.json.
 inline constexpr int64_t kPanelsLu = 1024;
+inline constexpr int64_t kPanelsLuRows = 2048;
+// The largest n for substitution by panels: cuda_panels_lu.json.
 inline constexpr int64_t kPanelsSubstitution = 1024;
 // Columns of LU, or rows of substitution, that are finished before a product updates the rest:
 // cuda_panels_lu.json.

@@ -367,10 +367,11 @@ def test_lu_info(dtype, n, rng):
   assert det[1] == 0 and np.isnan(det[2])
 
 
-# By panels up to 1024 rows, then by the vendor.
+# By panels up to a shorter side of 1024 and 2048 rows, then by the vendor.
 @pytest.mark.parametrize("shape, batch", [
     ((129, 129), 40), ((200, 200), 40), ((512, 512), 8), ((1024, 1024), 3), ((1100, 1100), 3),
-    ((300, 700), 5), ((700, 300), 5), ((1024, 129), 5), ((1100, 300), 2)], ids=str)
+    ((300, 700), 5), ((700, 300), 5), ((1024, 129), 5), ((2048, 300), 2), ((2100, 300), 2)],
+    ids=str)
 def test_large_lu(shape, batch, dtype, rng):
   """Pivots are LAPACK's, and a singular matrix is alone."""
   a = matrices.general(rng, (batch,), *shape, dtype)

@@ -118,6 +118,13 @@ def test_panels(name, dtype, rng, monkeypatch):
   _check(cases.named(name), dtype, rng, [(3, m, n) for m, n in PANELS])
 
 
+@pytest.mark.parametrize("name", ["qr", "qr_raw"])
+def test_qr_by_the_vendor(name, dtype, rng, monkeypatch):
+  """Shared memory does not hold a panel, and there are few matrices."""
+  monkeypatch.setenv("LINALG_PTX_SHARED", "3")
+  _check(cases.named(name), dtype, rng, [(3, 30, 30), (3, 33, 30), (3, 30, 33)])
+
+
 @pytest.mark.parametrize("m, n", PANELS)
 def test_matrices_of_panels_are_alone(m, n, dtype, rng, monkeypatch):
   """NaN, zero columns and extreme scales. The other matrices keep their bits in any batch."""
@@ -228,6 +235,15 @@ def test_lu_by_panels(shape, dtype, rng):
     np.testing.assert_array_equal(found[1][i], scipy.linalg.lu_factor(checks.wide(a[i]))[1])
 
 
+def test_lu_of_many_rows(dtype, rng):
+  """Panels are narrower beyond 1024 rows."""
+  a = matrices.general(rng, (1,), 1040, 132, dtype)
+  found = [np.asarray(x) for x in linalg.lu(a)]
+  case = cases.named("lu")
+  assert case.ratio((a,), found) <= case.limit
+  np.testing.assert_array_equal(found[1][0], scipy.linalg.lu_factor(checks.wide(a[0]))[1])
+
+
 # A single system is the vendor's, several are solved by panels.
 @pytest.mark.parametrize("batch", [1, 2])
 def test_large_triangles(batch, dtype, rng):
@@ -251,8 +267,7 @@ def test_large_triangles(batch, dtype, rng):
     assert cases.named("solve").ratio((op, b), [np.asarray(x)]) <= 30
 
 
-@pytest.mark.parametrize("batch", [1, 2])
-@pytest.mark.parametrize("cols", [1, 3, 70])
+@pytest.mark.parametrize("batch, cols", [(1, 3), (2, 1), (2, 3), (2, 70)])
 def test_adjoint_systems_of_factors(batch, cols, dtype, rng):
   a = matrices.well_conditioned(rng, (batch,), 140, dtype)
   b = matrices.general(rng, (batch,), 140, cols, dtype)

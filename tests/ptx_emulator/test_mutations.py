@@ -251,7 +251,7 @@ OTHERS = [
     _lu("RunWarps.*WarpLuIfLi32E", 20, 3, 5),
     _lu("RunTeams.*TeamLuIfE", 65, 2, 6),
     _lu("RunTeams.*TeamLuIfE", 72, 2, 7),
-    _lu("RunTeams.*FactorLuPanelIfE", 130, 2, 0),
+    _lu("RunTeams.*FactorLuPanelIfLi2E", 130, 2, 0),
     _lu("RunTeams.*ExchangeAndSolveIfE", 130, 2, 2),
     _qr("RunTeamsILb0E.*TeamQrIfE", 15, 513, 9, blocks=64),
     _qr("RunTeamsILb0E.*TeamQrIfE", 20, 2, 9),

@@ -16,6 +16,8 @@ import scipy.linalg
 
 import long_double as exact
 from linalg._catalogue.scipy import ABOVE, BELOW, dense, dense_hermitian
+from linalg._catalogue.scipy_composed import SKETCH, real_form_of_scipy
+from linalg._catalogue.scipy_factors import dense_band, joined
 from long_double import adjoint, size, wide
 from matrices import general, unitary
 
@@ -287,12 +289,63 @@ def _banded_factor_and_columns(kind, rng, n, dtype):
   return factor.astype(dtype), general(rng, (), n, 2, dtype)
 
 
+def _hermitian_band(kind, rng, n, dtype):
+  return (_diagonals(matrix(kind, rng, n, dtype, HERMITIAN), BELOW, 0),)
+
+
+def _pencil(kind, rng, n, dtype):
+  """A matrix of the kind, and a random one that is far from singular."""
+  of_b = kind if kind in ("large", "small") else "random"
+  return matrix(kind, rng, n, dtype, ANY), matrix(of_b, rng, n, dtype, RIGHT)
+
+
+def _larger(kind, rng, n, dtype):
+  return (matrix(kind, rng, n + 2, dtype, ANY),)
+
+
+def _tall_and(*shapes):
+  """A tall matrix, and vectors of the size of its rows; a shape is a function of n."""
+
+  def operands(kind, rng, n, dtype):
+    (a,) = _tall(kind, rng, n, dtype)
+    beside = [general(rng, (), *shape(n), dtype) for shape in shapes]
+    beside[-1] = beside[-1] * size(a).astype(dtype)
+    return a, *(x.astype(dtype) for x in beside)
+
+  return operands
+
+
 def _toeplitz(kind, rng, n, dtype):
   """A column and a row whose first element is the largest."""
   a = matrix(kind, rng, n, dtype, RIGHT)
   c, r = a[:, 0].copy(), a[0].copy()
   c[0] = r[0] = max(np.abs(c).max(), np.abs(r).max()) * (3 if kind != "nearly singular" else 1.02)
   return c, r, general(rng, (), n, 2, dtype)
+
+
+def _circulant(kind, rng, n, dtype):
+  c, _, b = _toeplitz(kind, rng, n, dtype)
+  return c, b[:, 0].copy()
+
+
+def _tall_and_two(kind, rng, n, dtype):
+  (a,) = _tall(kind, rng, n, dtype)
+  return a, general(rng, (), n + 2, 2, dtype)
+
+
+def _nearly_rotated(kind, rng, n, dtype):
+  """A matrix, and a random unitary one of its order."""
+  return matrix(kind, rng, n, dtype, ANY), unitary(rng, n, dtype).astype(dtype)
+
+
+def _equal_to_transpose(kind, rng, n, dtype):
+  a = matrix(kind, rng, n, dtype, ANY)
+  return (a / 2 + a.T / 2,)
+
+
+def _vector_and_matrix(kind, rng, n, dtype):
+  a = matrix(kind, rng, n, dtype, ANY)
+  return a[0].copy(), a
 
 
 def _lu_factors(kind, rng, n, dtype):
@@ -359,6 +412,7 @@ class Tested:
     not_of: kind -> why the function is not tested on it.
     lacks: kind -> why there may be no matrix of it that can be compared, in some dtypes and sizes:
       OVERFLOW, NO_RANGE, NO_REFERENCE or CUT_OFF.
+    largest: the largest order of its matrices.
   """
 
   operands: Callable[..., Any]
@@ -369,6 +423,7 @@ class Tested:
   told: Mapping[str, Told] = dataclasses.field(default_factory=dict)
   not_of: Mapping[str, str] = dataclasses.field(default_factory=dict)
   lacks: Mapping[str, str] = dataclasses.field(default_factory=dict)
+  largest: int = SIZES[-1]
 
 
 def _tuple(x):
@@ -406,6 +461,26 @@ def _relative(error, *sizes):
   return float(size(error) / scale) if scale != 0 else float(size(error) != 0)
 
 
+def _rotation_error(operands, results):
+  """R is unitary, and Rᴴ Aᴴ B Hermitian; and the distance, where R is determined."""
+  (a, b), (r, scale) = (tuple(map(wide, x)) for x in (operands, results))
+  if not (np.isfinite(r).all() and np.isfinite(scale)):
+    return np.inf
+  c, terms = adjoint(a) @ b, size(np.abs(adjoint(a)) @ np.abs(b))
+  p = adjoint(r) @ c
+  worst = max(
+      _relative(p - adjoint(p), terms), _relative(adjoint(r) @ r - np.eye(len(r)), 1),
+      _relative(scale - _nuclear(c), terms))
+  if not _is_of_full_rank(operands[0]):
+    return worst
+  return max(worst, distance((r, scale), _rotation(*operands)))
+
+
+def _rotation(a, b):
+  r, p = exact.polar(adjoint(wide(a)) @ wide(b))
+  return r, np.trace(p).real
+
+
 def _ldl_error(operands, results):
   (a,), (l, d) = operands, (wide(x) for x in results)
   product = l @ d @ adjoint(l) - wide(a)
@@ -418,6 +493,98 @@ def _balance_error(operands, results):
   order, scale = np.argmax(t != 0, axis=0), np.max(t.real, axis=0)
   exact = wide(a)[np.ix_(order, order)] * scale / scale[:, None]
   return _relative(b - exact, np.max(np.abs(exact))) if np.isfinite(b).all() else np.inf
+
+
+def _factors_error(changed, left=True):
+  """The residual against the changed matrix's parts, and the orthonormality."""
+
+  def error(operands, results):
+    results = tuple(map(wide, results))
+    if not all(np.isfinite(x).all() for x in results):
+      return np.inf
+    q = results[0] if left else adjoint(results[1])
+    a, scale = changed(*map(wide, operands))
+    return max(_relative(results[0] @ results[1] - a, scale), _orthogonality(q))
+
+  return error
+
+
+def _changed_by_vectors(a, u, v):
+  return a + u @ adjoint(v), size(a) + size(u) * size(v)
+
+
+def _with_row(a, u):
+  a = np.insert(a, 1, u[0], 0)
+  return a, size(a)
+
+
+def _without_row(a):
+  return np.delete(a, 1, 0), size(a)
+
+
+def _band_error(operands, results):
+  (ab,), (w, *v) = operands, map(wide, results)
+  a, scale = exact._unscaled(wide(dense_band(ab)))
+  w = w / scale
+  if not all(np.isfinite(x).all() for x in (w, *v)):
+    return np.inf
+  if not v:
+    expected = scipy.linalg.eigvalsh(exact.narrow(a))
+    return _relative(w - expected, size(expected))
+  return max(_relative((v[0] * w) @ adjoint(v[0]) - a, size(w)), _orthogonality(v[0]))
+
+
+def _cossin_error(operands, results):
+  x, *factors = results
+  u, d, vh = map(wide, joined(*factors))
+  if not np.isfinite(u @ d @ vh).all():
+    return np.inf
+  return max(_relative(u @ d @ vh - wide(x), 1), _orthogonality(u), _orthogonality(vh))
+
+
+def _their_cossin(a):
+  x = np.linalg.qr(a)[0]
+  half = len(x) // 2
+  (u1, u2), theta, (v1, v2) = scipy.linalg.cossin(x, half, half, separate=True)
+  return x, u1, u2, theta, v1, v2
+
+
+def _schur_error(operands, results):
+  (a,), (t, z) = operands, map(wide, results[:2])
+  if not (np.isfinite(t).all() and np.isfinite(z).all()):
+    return np.inf
+  return max(_relative(z @ t @ adjoint(z) - wide(a), size(a)), _orthogonality(z))
+
+
+def _qz_error(operands, results):
+  a, b = map(wide, operands)
+  s, t, *_, q, z = map(wide, results)
+  if not all(np.isfinite(x).all() for x in (s, t, q, z)):
+    return np.inf
+  return max(
+      _relative(q @ s @ adjoint(z) - a, size(a)), _relative(q @ t @ adjoint(z) - b, size(b)),
+      _orthogonality(q), _orthogonality(z))
+
+
+def _eig_error(operands, results):
+  """The residual β A v - α B v for pairs (α, β) of length 1 in the units of A and B."""
+  (a, b), (w, v) = (tuple(map(wide, x)) for x in (operands, results))
+  if not (np.isfinite(w).all() and np.isfinite(v).all()):
+    return np.inf
+  w = w * (size(b) / size(a))
+  length = np.sqrt(1 + np.abs(w) ** 2)
+  residual = (a / size(a)) @ v / length - (b / size(b)) @ v * (w / length)
+  return float(size(residual))
+
+
+def _trace_error(operands, results):
+  """The sum of the eigenvalues is the trace of B⁻¹ A."""
+  (a, b), (w,) = operands, map(wide, results)
+  a, of_a = exact._unscaled(wide(a))
+  b, of_b = exact._unscaled(wide(b))
+  quotient = exact.solved(b, a)
+  error = np.sum(w * (of_b / of_a)) - np.trace(quotient)
+  return _relative(error, size(quotient)) if np.isfinite(w).all() else np.inf
 
 
 def _projector_error(null):
@@ -498,6 +665,12 @@ def _frobenius(a):
   return np.sqrt(np.sum(np.abs(a) ** 2)) * scale
 
 
+def _real_form(x, v):
+  """The real form of conjugate pairs, whose numbers are only moved, or 0, or change their signs."""
+  w, vectors = real_form_of_scipy(x, v)
+  return wide(w), wide(vectors)
+
+
 def _solves(dense_of):
   return lambda ab, b: exact.solved(dense_of(ab), b)
 
@@ -536,6 +709,19 @@ _SCALES = Told("of very different scale")
 _SCALES_OR_NAN = Told("of very different scale", is_nan=True, most=0.1)
 _TO_ROUNDING = Told("only says that the matrix is singular to rounding")
 _IS_ROUNDING = Told("a rounding error")
+
+
+def _sketched(a):
+  return scipy.linalg.clarkson_woodruff_transform(np.eye(len(a)), SKETCH, rng=0) @ wide(a)
+
+
+def _trigonometric(name, reference, place):
+  """The row of a function by the reference of its cosine and sine; None is their quotient."""
+  of = lambda a: exact.solved(*reference(a)) if place is None else reference(a)[place]
+  return Tested(
+      _one(STABLE), of, getattr(scipy.linalg, name), not_of=_NO_DIGIT_IF_LARGE,
+      told={"graded": Told("far larger than others cost digits")})
+
 
 TESTED: dict[str, Tested] = {
     "expm": Tested(
@@ -618,6 +804,33 @@ TESTED: dict[str, Tested] = {
         scipy.linalg.solve_discrete_are, told={"graded": _SCALES_OR_NAN}),
     "matrix_balance": Tested(
         _one(ANY), None, scipy.linalg.matrix_balance, error=_balance_error),
+    "schur_sorted": Tested(
+        _one(ANY), None, lambda a: scipy.linalg.schur(a, sort="lhp")[:2], error=_schur_error),
+    "qz": Tested(_pencil, None, scipy.linalg.qz, error=_qz_error),
+    "ordqz": Tested(
+        _pencil, None, lambda a, b: scipy.linalg.ordqz(a, b, "iuc"), error=_qz_error),
+    "eig_generalized": Tested(_pencil, None, scipy.linalg.eig, error=_eig_error),
+    "eigvals_generalized": Tested(_pencil, None, scipy.linalg.eigvals, error=_trace_error),
+    "rq": Tested(
+        _wide, None, lambda a: scipy.linalg.rq(a, mode="economic"),
+        error=_factors_error(lambda a: (a, size(a)), left=False)),
+    "qr_update": Tested(
+        _tall_and(lambda n: (n + 2, 1), lambda n: (n, 1)), None,
+        lambda a, u, v: np.linalg.qr(a + u @ adjoint(v)),
+        error=_factors_error(_changed_by_vectors)),
+    "qr_insert": Tested(
+        _tall_and(lambda n: (1, n)), None, lambda a, u: np.linalg.qr(np.insert(a, 1, u[0], 0)),
+        error=_factors_error(_with_row)),
+    "qr_delete": Tested(
+        _tall, None, lambda a: np.linalg.qr(np.delete(a, 1, 0)),
+        error=_factors_error(_without_row)),
+    "eig_banded": Tested(
+        _hermitian_band, None, lambda ab: scipy.linalg.eig_banded(ab, lower=True),
+        error=_band_error),
+    "eigvals_banded": Tested(
+        _hermitian_band, None, lambda ab: scipy.linalg.eigvals_banded(ab, lower=True),
+        error=_band_error),
+    "cossin": Tested(_larger, None, _their_cossin, error=_cossin_error),
     "ldl": Tested(
         _one(HERMITIAN), None, lambda a: scipy.linalg.ldl(a)[:2], error=_ldl_error),
     "solve_toeplitz": Tested(
@@ -635,6 +848,41 @@ TESTED: dict[str, Tested] = {
         _and(STABLE, _like), lambda a, e: exact.expm_frechet(wide(a / 4), wide(e)),
         lambda a, e: scipy.linalg.expm_frechet(a / 4, e, compute_expm=False),
         not_of=_NO_DIGIT_IF_LARGE),
+    **{name: _trigonometric(name, exact.cosm_and_sinm, place)
+       for name, place in (("cosm", 0), ("sinm", 1), ("tanm", None))},
+    **{name: _trigonometric(name, exact.coshm_and_sinhm, place)
+       for name, place in (("coshm", 0), ("sinhm", 1), ("tanhm", None))},
+    "signm": Tested(
+        _one(ANY), exact.signm, scipy.linalg.signm,
+        told={"graded rows": Told("on the imaginary axis up to rounding", is_nan=True)}),
+    "expm_cond": Tested(
+        _one(STABLE), exact.expm_condition, scipy.linalg.expm_cond, largest=7,
+        not_of=_NO_DIGIT_IF_LARGE, told={"graded": Told("far larger than others cost digits")}),
+    "solve_circulant": Tested(
+        _circulant, lambda c, b: exact.solved(scipy.linalg.circulant(c), b[:, None])[:, 0],
+        scipy.linalg.solve_circulant),
+    "subspace_angles": Tested(
+        _tall_and_two, exact.angles, scipy.linalg.subspace_angles, cut_off=True, lacks=_SINGULAR,
+        told={"graded rows": Told("beside rows that are far larger")}),
+    "orthogonal_procrustes": Tested(
+        _nearly_rotated, _rotation, scipy.linalg.orthogonal_procrustes, error=_rotation_error),
+    "khatri_rao": Tested(
+        _two(ANY), _exactly(scipy.linalg.khatri_rao), scipy.linalg.khatri_rao),
+    "cdf2rdf": Tested(_vector_and_matrix, _real_form, real_form_of_scipy),
+    "diagsvd": Tested(
+        _vector, lambda s: wide(np.eye(len(s), len(s) + 1) * s[:, None]),
+        lambda s: scipy.linalg.diagsvd(s, len(s), len(s) + 1)),
+    "bandwidth": Tested(
+        _one(ANY), lambda a: tuple(map(np.asarray, scipy.linalg.bandwidth(a))),
+        scipy.linalg.bandwidth),
+    "issymmetric": Tested(
+        _equal_to_transpose, lambda a: np.asarray((a == a.T).all(), float),
+        scipy.linalg.issymmetric),
+    "ishermitian": Tested(
+        _one(HERMITIAN), lambda a: np.asarray((a == adjoint(a)).all(), float),
+        scipy.linalg.ishermitian),
+    "clarkson_woodruff_transform": Tested(
+        _tall, _sketched, lambda a: scipy.linalg.clarkson_woodruff_transform(a, SKETCH, rng=0)),
     "pinvh": Tested(
         _one(POSITIVE), exact.inverse, scipy.linalg.pinvh, cut_off=True, lacks=_SINGULAR),
     "null_space": Tested(
