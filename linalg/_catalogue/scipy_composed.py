@@ -23,7 +23,7 @@ TRIGONOMETRIC = Behaviour(
     "digits",
     ("values/test_scipy_composed.py::test_trigonometric",))
 SIGN = Behaviour(
-    "NaN where an eigenvalue is on the imaginary axis, for that matrix alone; derivatives at equal "
+    "0 for eigenvalues on the imaginary axis, where the derivative is NaN; derivatives at equal "
     "eigenvalues and at defective matrices, to any order",
     ("values/test_scipy_composed.py::test_signs",
      "values/test_scipy_composed.py::test_derivatives_of_signs"))

@@ -219,10 +219,12 @@ def test_rectangles(case, dtype, shape, batch, rng):
     [(3, (176, 176)), (3, (200, 150)), (3, (150, 200)), (6, (512, 512)), (3, (1024, 1024)),
      (3, (1500, 300))], ids=str)
 def test_qr_by_panels(name, batch, shape, dtype, rng):
-  """Residuals, and the same bits in two batches."""
+  """Residuals, and the same bits in two batches, but for products of complex128 by cuBLAS."""
   case = cases.named(name)
   (a,) = case.operands(rng, (batch,), *shape, dtype)
   results = _check(case, (a,))
+  if dtype == np.complex128:
+    return
   for x, y in zip(_results(case, (a[1:],)), results, strict=True):
     np.testing.assert_array_equal(x, y[1:])
 

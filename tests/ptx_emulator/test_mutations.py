@@ -264,7 +264,7 @@ OTHERS = [
     _solve("RunTeams.*TeamSolveIfLb0E", 65, 2, 5),
     _positive_solve("RunTeams.*TeamPositiveSolveIfE", 26, 3, 4),
     _positive_solve("RunTeams.*TeamPositiveSolveIfE", 75, 2, 4),
-    _svd("RunTeams.*RotatePairsIfE", 66, 4, 0),
+    _svd("RunTeams.*RotatePairsIfE", 66, 4, 4),
     _svd("RunTeams.*SortValuesIfE", 66, 4, 0),
     _vector_solve("RunTeams.*VectorSubstitutionIfE", 130, 2, 1),
     _svd_jvp("RunTeams.*SvdDerivativeIfLb0E", 32, 2, 5)]

@@ -91,22 +91,25 @@ def _jordan(name, value, beside):
 
 @cases.each_double
 def test_signs(dtype, rng):
-  """A batch with equal and defective eigenvalues, and three matrices that have no sign."""
+  """A batch with equal, defective and imaginary eigenvalues, with zeros, and with NaN."""
   basis = matrices.well_conditioned(rng, (), 4, np.dtype(dtype))
   of = lambda t: basis @ t @ np.linalg.inv(basis)
   defective = np.diag([2.0, 2, -1, -1]) + np.diag([1.0, 0, 1], 1)
   a = np.stack([
       of(np.diag([1.0, 1, -2, -2])), of(defective), of(np.diag([3.0, 2, 1, 1e-3])),
-      np.diag([1.0, 2, 0, -1]), of(np.kron(np.eye(2), [[0, 1], [-1, 0]])),
+      of(np.diag([1.0, 0, 0, -1])), of(np.diag([0.0, 0, 3, 3])),
+      of(scipy.linalg.block_diag([[0, 1], [-1, 0]], [[3, 1], [0, -2]])),
       np.full((4, 4), np.nan)]).astype(dtype)
   s = np.asarray(quick_jit(linalg.scipy.signm)(a))
   expected = of(np.diag([1.0, 1, -1, -1]))
   np.testing.assert_allclose(s[0], expected, atol=1e-12)
   np.testing.assert_allclose(s[1], expected, atol=1e-11)
   np.testing.assert_allclose(s[2], np.eye(4), atol=1e-11)
-  assert np.isnan(s[3:]).all()
-  with pytest.raises(linalg.LinAlgError, match=r"^signm: the matrix at index \(3\) has no sign"):
-    linalg.checked(linalg.scipy.signm)(a[:4])
+  np.testing.assert_allclose(s[3], of(np.diag([1.0, 0, 0, -1])), atol=1e-12)
+  np.testing.assert_allclose(s[4], of(np.diag([0.0, 0, 1, 1])), atol=1e-11)
+  np.testing.assert_allclose(s[5], scipy.linalg.signm(a[5]), atol=1e-11)
+  np.testing.assert_allclose(s[5] @ s[5] @ s[5], s[5], atol=1e-11)
+  assert np.isnan(s[6]).all()
 
 
 @pytest.mark.extended
