@@ -244,13 +244,13 @@ def test_lu_of_many_rows(dtype, rng):
   np.testing.assert_array_equal(found[1][0], scipy.linalg.lu_factor(checks.wide(a[0]))[1])
 
 
-# A single system is the vendor's, several are solved by panels.
-@pytest.mark.parametrize("batch", [1, 2])
-def test_large_triangles(batch, dtype, rng):
+# A single system is the vendor's, several are solved by panels. Many columns take deeper products.
+@pytest.mark.parametrize("batch, cols", [(1, 3), (2, 3), (2, 70)])
+def test_large_triangles(batch, cols, dtype, rng):
   n = 140
   triangles = {lower: matrices.triangular(rng, (batch,), n, dtype, lower=lower)
                for lower in (False, True)}
-  b = matrices.general(rng, (batch,), n, 3, dtype)
+  b = matrices.general(rng, (batch,), n, cols, dtype)
   ways = list(itertools.product((False, True), repeat=4))
 
   def solve(left_side, lower, transpose_a, conjugate_a):
