@@ -191,6 +191,7 @@ WITHOUT_IN_SINGLE = {
         "svd": "a singular value is 0 to rounding", "svd_thin": "a singular value is 0 to rounding",
         "solve_continuous_lyapunov": "sums of eigenvalues are 0 to rounding",
         "solve_discrete_lyapunov": "products of eigenvalues are 1 to rounding"}.items()}
+WITHOUT_IN_SINGLE["signm", "nearly_singular"] = WITHOUT["signm", "graded"]
 # An error of some roundings for the function itself, and its second derivative multiplies it.
 LIMITS = {"funm": 3000, "solve_continuous_are": 3000, "solve_discrete_are": 3000}
 DIFFERENTIABLE = [case for case in cases.TABLE if case.differentiable]
