@@ -57,11 +57,15 @@ consteval Backends CpuOnly([[maybe_unused]] std::string_view on_gpu) { return kC
   visit(linalg_det_cofactors, kBoth, "Tnn > T Tnn")                                             \
   visit(linalg_eig, kBoth, "Tnn > Cn Cnn I")                                                    \
   visit(linalg_eig_left, kBoth, "Tnn > Cn Cnn Cnn I")                                           \
+  visit(linalg_eig_generalized, CpuOnly("the eigenvectors of a rotated pencil's quotient"),      \
+        "Tnn Tnn > Cn Tn Cnn Cnn I")                                                            \
   visit(linalg_eigh, kBoth, "Tnn > Rn Tnn I", "lower", "symmetrize")                            \
   visit(linalg_eigh_jvp, kBoth, "Rn Tnn Tnn > Rn Tnn", "lower", "symmetrize")                   \
   visit(linalg_eigh_tridiagonal, kBoth, "Rn RJ > Rn Rnn I")                                     \
   visit(linalg_eigh_vjp, kBoth, "Rn Tnn Rn Tnn > Tnn", "lower", "symmetrize")                   \
   visit(linalg_eigvals, kBoth, "Tnn > Cn I")                                                    \
+  visit(linalg_eigvals_generalized, CpuOnly("the eigenvalues of a rotated pencil's quotient"),   \
+        "Tnn Tnn > Cn Tn I")                                                                    \
   visit(linalg_eigvalsh, kBoth, "Tnn > Rn I", "lower", "symmetrize")                            \
   visit(linalg_eigvalsh_tridiagonal, kBoth, "Rn RJ > Rn I")                                     \
   visit(linalg_hessenberg, kBoth, "Tnn > Tnn Tnn")                                              \
@@ -106,7 +110,13 @@ consteval Backends CpuOnly([[maybe_unused]] std::string_view on_gpu) { return kC
   visit(linalg_qr_pivoted, kBoth, "Tmn > TmQ TQn In")                                           \
   visit(linalg_qr_r, kBoth, "Tmn > TXn")                                                        \
   visit(linalg_qr_vjp, kBoth, "Tmn Tnn Tmn Tnn > Tmn")                                          \
+  visit(linalg_qz, CpuOnly("the Schur form of a rotated pencil's quotient"),                    \
+        "Tnn Tnn > Tnn Tnn Tnn Tnn Cn Tn I")                                                    \
+  visit(linalg_qz_reorder, CpuOnly("QR of eigenvectors in the new order"),                      \
+        "Tnn Tnn Tnn Tnn In > Tnn Tnn Tnn Tnn Cn Tn I")                                         \
   visit(linalg_schur, kBoth, "Tnn > Tnn Tnn I")                                                 \
+  visit(linalg_schur_reorder, CpuOnly("QR of eigenvectors in the new order"),                   \
+        "Tnn Tnn In > Tnn Tnn I")                                                               \
   visit(linalg_slogdet, kBoth, "Tnn > T R")                                                     \
   visit(linalg_slogdet_inv_transposed, kBoth, "Tnn > T R Tnn")                                  \
   visit(linalg_solve, kBoth, "Tnn Tnk > Tnk I")                                                 \

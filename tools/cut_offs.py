@@ -169,6 +169,25 @@ def of_side(n: int) -> str:
   return f"Limit({n}, nbytes={n * n * BYTES['f64']})"
 
 
+def of_shapes(
+    constant: str, least: int, most: int, op: str, key: Key, shapes: Iterable[Shape],
+    dtypes: tuple[str, ...] = BOTH, first: bool = False) -> CutOff:
+  return CutOff(
+      constant, dtypes, least, most, {op: key}, (), rf"\b{constant} = ", str, tuple(shapes), first)
+
+
+def batch(cell: Cell) -> float:
+  return cell.batch
+
+
+def rows_of_batch(cell: Cell) -> float:
+  return -(-cell.n // cell.batch)
+
+
+def of_one(batch: int, *orders: int) -> list[Shape]:
+  return [(batch, n) for n in orders]
+
+
 # The grids of an operation's cut-offs must not overlap. In the build with the least values, the
 # path above one cut-off is the path below the next. The arrays of one thread are counted as
 # kernels/small allocates them.
@@ -192,6 +211,26 @@ CUT_OFFS = [
     of_number("kTeamTriangular", 80, 144, {"triangular_solve": side}),
     of_number("kTeamEigh", 64, 128, {"eigh": side}),
     of_number("kTeamSvd", 40, 80, {"svd": side}),
+    of_shapes("kPanelsCholeskyRatio", 32, 1024, "cholesky", lambda cell: cell.n // cell.batch,
+              [(2, 2048), (4, 2048), (2, 512), (8, 1024), (4, 256)]),
+    of_shapes("kPanelsLu", 512, 2048, "lu", side, of_one(40, 768, 1024, 1280, 1536, 2048)),
+    of_shapes("kPanelsSubstitution", 512, 2048, "triangular_solve", side,
+              of_one(40, 768, 1024, 1280, 1536, 2048)),
+    of_shapes("kPanelQrRowsOfBatch", 128, 2048, "qr", rows_of_batch,
+              [*of_one(1, 256, 512, 1024, 1536, 2048), (2, 1536)]),
+    of_shapes("kPanelQrRows", 1024, 4096, "qr", side, of_one(8, 1536, 2048, 3072, 3584, 4096),
+              ("f32",)),
+    of_shapes("kJacobiBlocksSvd", 256, 1024, "svd", side, of_one(16, 320, 512, 1024)),
+    # All sides are below the least kJacobiBlocksSvd, and the batches above are the largest here.
+    of_shapes("kJacobiBlocksBatch", 1, 16, "svd", batch, [(x, 192) for x in (1, 2, 3, 4, 8, 12)],
+              first=True),
+    of_shapes("kGlobalBatch", 4, 64, "eig", batch, [(x, 100) for x in (4, 12, 23, 24, 40)],
+              first=True),
+    # All batches are below the least kFewTridiagonal, and all of its orders above the largest here.
+    of_shapes("kLongTridiagonal", 32, 512, "tridiagonal_solve", side,
+              of_one(1000, 32, 48, 63, 64, 96, 128, 256), first=True),
+    of_shapes("kFewTridiagonal", 1024, 16384, "tridiagonal_solve", batch,
+              [(x, 1024) for x in (2048, 4096, 8192, 16384)]),
     of_handlers("CHOLESKY_DERIVATIVE", "grad cholesky", 400, 2048, square, of_bytes),
     of_handlers("EIGH_DERIVATIVE", "grad eigh", 8, 32),
     of_handlers("SVD_DERIVATIVE", "grad svd", 8, 32),

@@ -105,7 +105,7 @@ def steps(
   def crossovers(bound: str) -> Step:
     """Measures with a build that has the least or the largest constants."""
     step = benchmark(
-        f"crossovers-{bound}", 38, "--cells", str(output / "cells.json"), "--alone",
+        f"crossovers-{bound}", 42, "--cells", str(output / "cells.json"), "--alone",
         "--seconds-per-cell", "0.02", "--memory", "2800", speedups=False)
     folder = variant(output, bound)
     return step._replace(
@@ -130,11 +130,11 @@ def steps(
       "configuration": Step(python("-c", "import linalg; linalg.show_config()"), 10),
       "smoke": on_gpu(
           45, "-k", "float32 and (residuals or rules or structured)", "--orders", "5,40"),
-      "contest-f32": contest("f32", 80, *cupy),
-      "contest-f64": contest("f64", 60, "scale"),
+      "contest-f32": contest("f32", 66, *cupy),
+      "contest-f64": contest("f64", 45, "scale"),
       "gates": on_gpu(25, "-k", "gates", processes=min(workers, 6)),
       "systems": benchmark(
-          "systems", 12, "--ops", "cholesky", "cho_solve", "solve", "--shapes", "8192x48",
+          "systems", 25, "--ops", "cholesky", "cho_solve", "solve", "--shapes", "8192x48",
           "8192x96", "--dtypes", "f32", "--seconds-per-cell", "0.1", "--memory", "2800", "--peers",
           "scale"),
       "forward": benchmark(
@@ -146,7 +146,7 @@ def steps(
           python(*record), 10, table=["cat", str(output / "verdicts.txt")],
           files=tuple(output / f"crossovers-{bound}.json" for bound in BOUNDS)),
       "residuals": on_gpu(60, "-k", f"({changed}) and not more_elements and not gates"),
-      "bits": on_gpu(25, "-k", "depend_on_the_batch"),
+      "bits": on_gpu(32, "-k", "depend_on_the_batch and (float32 or complex128)"),
       "products": Step(
           python("benchmarks/product_bits.py", "--output", str(output / "products.json")), 15,
           table=["cat", str(output / "products.txt")]),
@@ -377,10 +377,11 @@ def main() -> None:
   # A process that a shell starts in the background ignores SIGINT, and so would all steps.
   signal.signal(signal.SIGINT, signal.default_int_handler)
   start = time.monotonic()
-  commit = text_of(["git", "describe", "--always", "--dirty"]).strip().splitlines()[-1:]
+  described = text_of(["git", "describe", "--always", "--dirty", "--exclude=*"])
+  commit = re.findall(r"^[0-9a-f]{7,40}(?:-dirty)?$", described, re.MULTILINE)
   now = datetime.datetime.now(datetime.UTC)
   report = Report(
-      output, f"linalg {''.join(commit)} on a GPU, {now:%d %B %Y}", goes_on=not args.dry_run)
+      output, " ".join(["linalg", *commit, f"on a GPU, {now:%d %B %Y}"]), goes_on=not args.dry_run)
   modules = args.modules.resolve() if args.modules else None
   planned = steps(output, args.workers, modules, " or ".join(args.changed))
   if args.dry_run:

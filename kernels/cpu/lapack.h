@@ -43,6 +43,10 @@ struct Routines {
   void (*gesdd)();
   void (*geev)();
   void (*gees)();
+  void (*trsen)();
+  void (*ggev)();
+  void (*gges)();
+  void (*tgsen)();
   void (*gehrd)(int*, int*, int*, T*, int*, T*, T*, int*, int*);
   void (*orghr)(int*, int*, int*, T*, int*, T*, T*, int*, int*);
   void (*trsm)(char*, char*, char*, char*, int*, int*, T*, T*, int*, T*, int*);
@@ -66,6 +70,10 @@ struct Routines {
     member("gesdd", &gesdd);
     member("geev", &geev);
     member("gees", &gees);
+    member("trsen", &trsen);
+    member("ggev", &ggev);
+    member("gges", &gges);
+    member("tgsen", &tgsen);
     member("gehrd", &gehrd);
     member(kIsComplex<T> ? "unghr" : "orghr", &orghr);
     member("trsm", &trsm);
@@ -364,6 +372,194 @@ class Gees {
   int n_, work_size_;
   std::unique_ptr<T[]> work_, values_;
   std::unique_ptr<Real<T>[]> real_work_;
+};
+
+// real:    TRSEN(JOB, COMPQ, SELECT, N, T, LDT, Q, LDQ, WR, WI, M, S, SEP, WORK, LWORK, IWORK,
+//                LIWORK, INFO)
+// complex: TRSEN(JOB, COMPQ, SELECT, N, T, LDT, Q, LDQ, W, M, S, SEP, WORK, LWORK, INFO)
+template <class T>
+class Trsen {
+ public:
+  explicit Trsen(int64_t n) : n_(ToInt(n)), values_(Scratch<T>(2 * n)), work_(Scratch<T>(n)) {}
+
+  int operator()(int* select, T* t, T* q) {
+    int info = 0, selected = 0, size = std::max(n_, 1), int_work = 0, one = 1;
+    char job = 'N', vectors = 'V';
+    Real<T> condition = 0, separation = 0;
+    if constexpr (kIsComplex<T>) {
+      using Routine = void (*)(char*, char*, int*, int*, T*, int*, T*, int*, T*, int*, Real<T>*,
+                               Real<T>*, T*, int*, int*);
+      reinterpret_cast<Routine>(routines<T>.trsen)(&job, &vectors, select, &n_, t, &n_, q, &n_,
+                                                   values_.get(), &selected, &condition,
+                                                   &separation, work_.get(), &size, &info);
+    } else {
+      using Routine = void (*)(char*, char*, int*, int*, T*, int*, T*, int*, T*, T*, int*, T*, T*,
+                               T*, int*, int*, int*, int*);
+      reinterpret_cast<Routine>(routines<T>.trsen)(
+          &job, &vectors, select, &n_, t, &n_, q, &n_, values_.get(), values_.get() + n_, &selected,
+          &condition, &separation, work_.get(), &size, &int_work, &one, &info);
+    }
+    return info;
+  }
+
+ private:
+  int n_;
+  std::unique_ptr<T[]> values_, work_;
+};
+
+// The numerators of a pencil's eigenvalues, which LAPACK returns as two arrays for real matrices.
+template <class T>
+class Numerators {
+ public:
+  explicit Numerators(int64_t n) : n_(n), parts_(Scratch<Real<T>>(kIsComplex<T> ? 0 : 2 * n)) {}
+
+  Real<T>* real() { return parts_.get(); }
+  Real<T>* imaginary() { return parts_.get() + n_; }
+
+  void Write(std::complex<Real<T>>* alpha) const {
+    for (int64_t i = 0; i < n_; ++i) alpha[i] = {parts_[i], parts_[n_ + i]};
+  }
+
+ private:
+  int64_t n_;
+  std::unique_ptr<Real<T>[]> parts_;
+};
+
+// real:    GGEV(JOBVL, JOBVR, N, A, LDA, B, LDB, ALPHAR, ALPHAI, BETA, VL, LDVL, VR, LDVR, WORK,
+//               LWORK, INFO)
+// complex: GGEV(JOBVL, JOBVR, N, A, LDA, B, LDB, ALPHA, BETA, VL, LDVL, VR, LDVR, WORK, LWORK,
+//               RWORK, INFO)
+template <class T>
+class Ggev {
+ public:
+  Ggev(int64_t n, bool vectors)
+      : n_(ToInt(n)),
+        job_(vectors ? 'V' : 'N'),
+        alpha_(n),
+        real_work_(Scratch<Real<T>>(kIsComplex<T> ? 8 * n : 0)) {
+    T answer(0);
+    work_size_ = -1;
+    Call(nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, &answer);
+    work_size_ = WorkSize(answer);
+    work_ = Scratch<T>(work_size_);
+  }
+
+  // Leaves vectors in LAPACK's format, as Geev does.
+  int operator()(T* a, T* b, std::complex<Real<T>>* alpha, T* beta, T* left, T* right) {
+    return Call(a, b, alpha, beta, left, right, work_.get());
+  }
+
+ private:
+  int Call(T* a, T* b, std::complex<Real<T>>* alpha, T* beta, T* left, T* right, T* work) {
+    int info = 0;
+    if constexpr (kIsComplex<T>) {
+      using Routine = void (*)(char*, char*, int*, T*, int*, T*, int*, T*, T*, T*, int*, T*, int*,
+                               T*, int*, Real<T>*, int*);
+      reinterpret_cast<Routine>(routines<T>.ggev)(&job_, &job_, &n_, a, &n_, b, &n_, alpha, beta,
+                                                  left, &n_, right, &n_, work, &work_size_,
+                                                  real_work_.get(), &info);
+    } else {
+      using Routine = void (*)(char*, char*, int*, T*, int*, T*, int*, T*, T*, T*, T*, int*, T*,
+                               int*, T*, int*, int*);
+      reinterpret_cast<Routine>(routines<T>.ggev)(&job_, &job_, &n_, a, &n_, b, &n_, alpha_.real(),
+                                                  alpha_.imaginary(), beta, left, &n_, right, &n_,
+                                                  work, &work_size_, &info);
+      if (alpha != nullptr) alpha_.Write(alpha);
+    }
+    return info;
+  }
+
+  int n_, work_size_;
+  char job_;
+  Numerators<T> alpha_;
+  std::unique_ptr<Real<T>[]> real_work_;
+  std::unique_ptr<T[]> work_;
+};
+
+// real:    GGES(JOBVSL, JOBVSR, SORT, SELCTG, N, A, LDA, B, LDB, SDIM, ALPHAR, ALPHAI, BETA, VSL,
+//               LDVSL, VSR, LDVSR, WORK, LWORK, BWORK, INFO)
+// complex: GGES(JOBVSL, JOBVSR, SORT, SELCTG, N, A, LDA, B, LDB, SDIM, ALPHA, BETA, VSL, LDVSL,
+//               VSR, LDVSR, WORK, LWORK, RWORK, BWORK, INFO)
+template <class T>
+class Gges {
+ public:
+  explicit Gges(int64_t n)
+      : n_(ToInt(n)), alpha_(n), real_work_(Scratch<Real<T>>(kIsComplex<T> ? 8 * n : 0)) {
+    T answer(0);
+    work_size_ = -1;
+    Call(nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, &answer);
+    work_size_ = WorkSize(answer);
+    work_ = Scratch<T>(work_size_);
+  }
+
+  int operator()(T* a, T* b, std::complex<Real<T>>* alpha, T* beta, T* q, T* z) {
+    return Call(a, b, alpha, beta, q, z, work_.get());
+  }
+
+ private:
+  int Call(T* a, T* b, std::complex<Real<T>>* alpha, T* beta, T* q, T* z, T* work) {
+    int info = 0, selected = 0, unused = 0;
+    char job = 'V', sort = 'N';
+    if constexpr (kIsComplex<T>) {
+      using Routine = void (*)(char*, char*, char*, void*, int*, T*, int*, T*, int*, int*, T*, T*,
+                               T*, int*, T*, int*, T*, int*, Real<T>*, int*, int*);
+      reinterpret_cast<Routine>(routines<T>.gges)(&job, &job, &sort, nullptr, &n_, a, &n_, b, &n_,
+                                                  &selected, alpha, beta, q, &n_, z, &n_, work,
+                                                  &work_size_, real_work_.get(), &unused, &info);
+    } else {
+      using Routine = void (*)(char*, char*, char*, void*, int*, T*, int*, T*, int*, int*, T*, T*,
+                               T*, T*, int*, T*, int*, T*, int*, int*, int*);
+      reinterpret_cast<Routine>(routines<T>.gges)(
+          &job, &job, &sort, nullptr, &n_, a, &n_, b, &n_, &selected, alpha_.real(),
+          alpha_.imaginary(), beta, q, &n_, z, &n_, work, &work_size_, &unused, &info);
+      if (alpha != nullptr) alpha_.Write(alpha);
+    }
+    return info;
+  }
+
+  int n_, work_size_;
+  Numerators<T> alpha_;
+  std::unique_ptr<Real<T>[]> real_work_;
+  std::unique_ptr<T[]> work_;
+};
+
+// real:    TGSEN(IJOB, WANTQ, WANTZ, SELECT, N, A, LDA, B, LDB, ALPHAR, ALPHAI, BETA, Q, LDQ, Z,
+//                LDZ, M, PL, PR, DIF, WORK, LWORK, IWORK, LIWORK, INFO)
+// complex: TGSEN(IJOB, WANTQ, WANTZ, SELECT, N, A, LDA, B, LDB, ALPHA, BETA, Q, LDQ, Z, LDZ, M, PL,
+//                PR, DIF, WORK, LWORK, IWORK, LIWORK, INFO)
+template <class T>
+class Tgsen {
+ public:
+  explicit Tgsen(int64_t n)
+      : n_(ToInt(n)), work_size_(ToInt(4 * n + 16)), alpha_(n), work_(Scratch<T>(4 * n + 16)) {}
+
+  int operator()(int* select, T* a, T* b, std::complex<Real<T>>* alpha, T* beta, T* q, T* z) {
+    int info = 0, job = 0, yes = 1, selected = 0, int_work[1] = {0};
+    int int_work_size = 1;
+    Real<T> left = 0, right = 0, separation[2] = {0, 0};
+    if constexpr (kIsComplex<T>) {
+      using Routine =
+          void (*)(int*, int*, int*, int*, int*, T*, int*, T*, int*, T*, T*, T*, int*, T*, int*,
+                   int*, Real<T>*, Real<T>*, Real<T>*, T*, int*, int*, int*, int*);
+      reinterpret_cast<Routine>(routines<T>.tgsen)(
+          &job, &yes, &yes, select, &n_, a, &n_, b, &n_, alpha, beta, q, &n_, z, &n_, &selected,
+          &left, &right, separation, work_.get(), &work_size_, int_work, &int_work_size, &info);
+    } else {
+      using Routine = void (*)(int*, int*, int*, int*, int*, T*, int*, T*, int*, T*, T*, T*, T*,
+                               int*, T*, int*, int*, T*, T*, T*, T*, int*, int*, int*, int*);
+      reinterpret_cast<Routine>(routines<T>.tgsen)(
+          &job, &yes, &yes, select, &n_, a, &n_, b, &n_, alpha_.real(), alpha_.imaginary(), beta, q,
+          &n_, z, &n_, &selected, &left, &right, separation, work_.get(), &work_size_, int_work,
+          &int_work_size, &info);
+      alpha_.Write(alpha);
+    }
+    return info;
+  }
+
+ private:
+  int n_, work_size_;
+  Numerators<T> alpha_;
+  std::unique_ptr<T[]> work_;
 };
 
 // GEHRD(N, ILO, IHI, A, LDA, TAU, WORK, LWORK, INFO)

@@ -13,6 +13,7 @@
 #include "kernels/cuda/cholesky_path.h"
 #include "kernels/cuda/handles.h"
 #include "kernels/cuda/passes.h"
+#include "kernels/cuda/positive_solve.h"
 #include "kernels/cuda/substitution.h"
 #include "kernels/handlers.h"
 #include "kernels/small/cholesky_derivative.h"
@@ -357,6 +358,36 @@ void CholeskySolve(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer fa
   });
 }
 
+void SolveWithLogdet(cudaStream_t stream, const ffi::AnyBuffer& a, const ffi::AnyBuffer& b,
+                     Result& x, Result& logdet, Result* factor, Result& info) {
+  DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
+    const auto systems = ReadSystems<T>(a, b, x, true);
+    const int64_t batch = systems.batch, n = systems.n;
+    Elements<T>(a, batch, {n, n}, "a");  // the systems cannot share one matrix
+    T* const triangle =
+        factor != nullptr ? Elements<T>(*factor, batch, {n, n}, "the factor") : nullptr;
+    RunPositiveSolve<T>(stream, {.batch = batch,
+                                 .n = ToInt(n),
+                                 .cols = ToInt(systems.cols),
+                                 .a = AsElements(systems.a),
+                                 .b = AsElements(systems.b),
+                                 .x = AsElements(systems.x),
+                                 .logdet = Elements<Real<T>>(logdet, batch, {}, "logdet"),
+                                 .factor = AsElements(triangle),
+                                 .info = Elements<int32_t>(info, batch, {}, "info")});
+  });
+}
+
+void PositiveSolveLogdet(cudaStream_t stream, ffi::AnyBuffer a, ffi::AnyBuffer b, Result x,
+                         Result logdet, Result info) {
+  SolveWithLogdet(stream, a, b, x, logdet, nullptr, info);
+}
+
+void PositiveSolveLogdetFactor(cudaStream_t stream, ffi::AnyBuffer a, ffi::AnyBuffer b, Result x,
+                               Result logdet, Result factor, Result info) {
+  SolveWithLogdet(stream, a, b, x, logdet, &factor, info);
+}
+
 }  // namespace
 }  // namespace linalg::cuda
 
@@ -365,3 +396,6 @@ LINALG_HANDLER_AND_CAPTURED(linalg_cholesky_jittered, linalg::cuda::CholeskyJitt
 LINALG_HANDLER(linalg_cholesky_jvp, linalg::cuda::CholeskyJvp, LINALG_CAPTURED);
 LINALG_HANDLER(linalg_cholesky_vjp, linalg::cuda::CholeskyVjp, LINALG_CAPTURED);
 LINALG_HANDLER_AND_CAPTURED(linalg_cholesky_solve, linalg::cuda::CholeskySolve);
+LINALG_HANDLER(linalg_positive_solve_logdet, linalg::cuda::PositiveSolveLogdet, LINALG_CAPTURED);
+LINALG_HANDLER(linalg_positive_solve_logdet_factor, linalg::cuda::PositiveSolveLogdetFactor,
+               LINALG_CAPTURED);

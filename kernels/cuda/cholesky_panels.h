@@ -189,29 +189,20 @@ struct FinishCholeskyPanels {
       : problem(problem), by_tiles(tiles), tile(layout.Take<E>(PanelTile::kElements)) {}
 
   __device__ void Run(const Team& team, int64_t i, char* slice) const {
-    const int64_t matrix = by_tiles(i), row = i - matrix * by_tiles.divisor();
-    const int info = problem.info[matrix];
-    // A lower factor that has not failed is there already, up to its diagonal blocks. But products
-    // have written above the diagonal of a group.
-    const int64_t in_group = row % (kCholeskyGroup / PanelTile::kSize);
-    const int64_t first = info != 0 || !problem.part.lower ? 0 : row - in_group;
-    for (int64_t col = first; col <= row; ++col) {
-      Finish(team, Place(problem, matrix, row, col), info, tile.In(slice));
-    }
+    E* const a = tile.In(slice);
+    const int info = FinishRow(team, i, a);
+    FinishDiagonal(team, i, info, a);
   }
 
  private:
   // A pair of tiles on both sides of the diagonal.
   struct Place {
-    bool is_diagonal;
     int rows, cols;
     E *below, *above;
 
     __device__ __forceinline__ Place(const CholeskyProblem<E>& problem, int64_t matrix, int64_t row,
                                      int64_t col)
-        : is_diagonal(row == col),
-          rows(PanelTile::Count(problem.n, row)),
-          cols(PanelTile::Count(problem.n, col)) {
+        : rows(PanelTile::Count(problem.n, row)), cols(PanelTile::Count(problem.n, col)) {
       const int64_t n = problem.n;
       E* const factor = problem.factor + matrix * n * n;
       below = factor + (row * n + col) * PanelTile::kSize;
@@ -219,37 +210,62 @@ struct FinishCholeskyPanels {
     }
   };
 
-  __device__ __forceinline__ void Finish(const Team& team, const Place& place, int info,
-                                         E* a) const {
+  // Finishes the tiles before the diagonal one. Returns the matrix's info.
+  __device__ __forceinline__ int FinishRow(const Team& team, int64_t i, E* a) const {
     constexpr int kLd = PanelTile::kLd;
-    const int64_t n = problem.n;
+    const int64_t n = problem.n, matrix = by_tiles(i), row = i - matrix * by_tiles.divisor();
+    const int info = problem.info[matrix];
     const bool lower = problem.part.lower, failed = info != 0;
-    if (!failed && (place.is_diagonal || !lower)) {
+    // A lower factor that has not failed is there already, up to its diagonal blocks. But products
+    // have written above the diagonal of a group.
+    const int64_t in_group = row % (kCholeskyGroup / PanelTile::kSize);
+    for (int64_t col = failed || !lower ? 0 : row - in_group; col < row; ++col) {
+      const Place place(problem, matrix, row, col);
+      if (!failed && !lower) Load(team, place, a);
       team.Phase([&](int thread) {
-        PanelTile::ForEach(team, thread, place.rows, place.cols, [&](int r, int c) {
-          CopyGlobal(place.below + r * n + c, a + r * kLd + c);
+        if (failed || !lower) {
+          PanelTile::ForEach(team, thread, place.rows, place.cols, [&](int r, int c) {
+            StoreGlobal<E>(lower ? NaN<E>() : E{}, place.below + r * n + c);
+          });
+        }
+        PanelTile::ForEach(team, thread, place.cols, place.rows, [&](int r, int c) {
+          const E x = lower ? E{} : failed ? NaN<E>() : Conj(a[c * kLd + r]);
+          StoreGlobal<E>(x, place.above + r * n + c);
         });
-        FinishCopies();
       });
-      if (place.is_diagonal) team::Cholesky(team, place.rows, place.rows, a, kLd);
+    }
+    return info;
+  }
+
+  __device__ __forceinline__ void FinishDiagonal(const Team& team, int64_t i, int info,
+                                                 E* a) const {
+    // Found again after the factorisation, which needs all registers.
+    const auto place = [&] {
+      const int64_t again = i + team::Again(0), matrix = by_tiles(again);
+      const int64_t row = again - matrix * by_tiles.divisor();
+      return Place(problem, matrix, row, row);
+    };
+    if (info == 0) {
+      Load(team, place(), a);
+      const int rows = place().rows;
+      team::Cholesky(team, rows, rows, a, PanelTile::kLd);
     }
     team.Phase([&](int thread) {
-      if (place.is_diagonal) {
-        const team::TriangularFactor<E> result{.a = a, .ld = kLd, .lower = lower, .info = info};
-        PanelTile::ForEach(team, thread, place.rows, place.cols, [&](int r, int c) {
-          StoreGlobal<E>(result(r, c), place.below + r * n + c);
-        });
-        return;
-      }
-      if (failed || !lower) {
-        PanelTile::ForEach(team, thread, place.rows, place.cols, [&](int r, int c) {
-          StoreGlobal<E>(lower ? NaN<E>() : E{}, place.below + r * n + c);
-        });
-      }
-      PanelTile::ForEach(team, thread, place.cols, place.rows, [&](int r, int c) {
-        const E x = lower ? E{} : failed ? NaN<E>() : Conj(a[c * kLd + r]);
-        StoreGlobal<E>(x, place.above + r * n + c);
+      const team::TriangularFactor<E> result{
+          .a = a, .ld = PanelTile::kLd, .lower = problem.part.lower, .info = info};
+      const Place found = place();
+      PanelTile::ForEach(team, thread, found.rows, found.cols, [&](int r, int c) {
+        StoreGlobal<E>(result(r, c), found.below + r * int64_t{problem.n} + c);
       });
+    });
+  }
+
+  __device__ __forceinline__ void Load(const Team& team, const Place& place, E* a) const {
+    team.Phase([&](int thread) {
+      PanelTile::ForEach(team, thread, place.rows, place.cols, [&](int r, int c) {
+        CopyGlobal(place.below + r * int64_t{problem.n} + c, a + r * PanelTile::kLd + c);
+      });
+      FinishCopies();
     });
   }
 };

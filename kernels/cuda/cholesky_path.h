@@ -11,7 +11,9 @@ GpuPath CholeskyPath(int64_t n, int64_t batch, Fits&& fits) {
   using E = Element<T>;
   if (n * n * static_cast<int64_t>(sizeof(E)) <= kThreadCholeskyBytes<E>) return GpuPath::kThread;
   if (n <= kWarpCholesky<E>) return GpuPath::kWarp;
-  if (n <= kTeamCholesky && fits(PaddedBytes<T>(n, n))) return GpuPath::kTeam;
+  if (n <= kTeamCholesky && fits(PaddedBytes<T>(n, n))) {
+    return PaddedBytes<T>(n, n) <= kWholeMultiprocessorBytes ? GpuPath::kTeam : GpuPath::kPanels;
+  }
   return batch > 1 && n / batch <= kPanelsCholeskyRatio ? GpuPath::kPanels : GpuPath::kVendor;
 }
 

@@ -283,12 +283,19 @@ void PanelsLu(cudaStream_t stream, DeviceScratch& scratch,
   };
   for (int first = 0; first < count; first += kLuPanel<E>) {
     const int last = std::min(first + kLuPanel<E>, count);
-    for (int k = first; k < last; k += FactorLuPanel<E>::kCols) {
-      const int end = std::min(k + FactorLuPanel<E>::kCols, last);
-      SharedLayout layout(sizeof(Real<T>));
-      const FactorLuPanel<E> job(layout, panels, k, end - k, k == first);
-      LaunchTeams(stream, job, batch, job.Threads(), layout);
+    for (int k = first; k < last;) {
+      const auto factor = [&]<int kRows>(std::integral_constant<int, kRows>) {
+        using Job = FactorLuPanel<E, kRows>;
+        const int end = std::min(k + Job::kCols, last);
+        SharedLayout layout(sizeof(Real<T>));
+        const Job job(layout, panels, k, end - k, k == first);
+        LaunchTeams(stream, job, batch, job.Threads(), layout);
+        return end;
+      };
+      const int end = m - k <= kPanelsLuRows / 2 ? factor(std::integral_constant<int, 2>{})
+                                                 : factor(std::integral_constant<int, 4>{});
       finish(panels.of_panel, k, end, first, last);
+      k = end;
     }
     finish(panels.of_block, first, last, 0, n);
   }

@@ -30,21 +30,21 @@ struct PanelsProblem {
 
 // Factors a panel: some columns, from the diagonal on, of each matrix.
 //
-// A thread holds kRows rows in registers. Rows are not exchanged: each thread knows the places of
-// its rows, and a row is written to its place once it is finished. A step takes two barriers: one
-// before the warps' candidates are compared, and one before the pivot's row is read.
+// A thread holds kRowsOfThread rows in registers. Rows are not exchanged: each thread knows the
+// places of its rows, and a row is written to its place once it is finished. A step takes two
+// barriers: one before the warps' candidates are compared, and one before the pivot's row is read.
 //
 // A step moves each row left by one register, so that the column to eliminate is always in the
 // first. Multipliers gather behind the columns that are left. After each kChunk steps the compiled
 // code has fewer columns.
-template <class E>
+template <class E, int kRowsOfThread>
 class FactorLuPanel {
   using V = RealElement<E>;
   using Candidate = team::Candidate<V>;
 
  public:
   static constexpr int kMostThreads = 512;
-  static constexpr int kRows = 2, kCols = 128 / sizeof(E);
+  static constexpr int kRows = kRowsOfThread, kCols = 256 / kRows / sizeof(E);
 
   FactorLuPanel(SharedLayout& layout, const PanelsProblem<E>& problem, int first, int cols,
                 bool begins_block)
@@ -53,8 +53,8 @@ class FactorLuPanel {
         cols_(cols),
         begins_block_(begins_block),
         row_(layout.Take<E>(kCols)),
+        divisor_(layout.Take<StoredDivisor>(1)),
         stage_(layout.Take<E>(Threads() * kPitch)),
-        divisor_(layout.Take<Divisor<E>>(1)),
         best_(layout.Take<V>(kMostWarps)),
         best_place_(layout.Take<int>(kMostWarps)),
         of_block_(layout.Take<int>(Threads() * kRows)),
@@ -110,13 +110,20 @@ class FactorLuPanel {
   static constexpr int kWarp = 32, kMostWarps = kMostThreads / kWarp;
   static constexpr unsigned kWholeWarp = 0xffffffffu;
   static constexpr int kPitch = kCols + 1;
-  static constexpr int kChunk = 8;
+  static constexpr int kChunk = kCols < 8 ? kCols : 8;
   static constexpr int kNone = -1;  // the place of a finished row, or of none
 
   // Elements of a row that shared memory gives at a time.
   static constexpr int kTogether = 16 / sizeof(E);
   struct alignas(16) Together {
     E x[kTogether];
+  };
+
+  // Divides as Divisor does. Shared memory takes it in one or two accesses.
+  struct alignas(sizeof(E) < 8 ? 8 : 16) StoredDivisor {
+    E inverse, scale;  // the scale is real
+
+    __device__ __forceinline__ E Divide(E x) const { return Mul(inverse, Re(scale) * x); }
   };
 
   struct Panel {
@@ -165,7 +172,7 @@ class FactorLuPanel {
     __syncwarp(kWholeWarp);
     LINALG_UNROLL
     for (int c = 0; c < kCols; ++c) panel.x[r][c] = stage[Lane() * kPitch + c];
-    __syncwarp(kWholeWarp);
+    if (r + 1 < kRows) __syncwarp(kWholeWarp);
   }
 
   // Writes the rows that have not been pivots.
@@ -181,7 +188,7 @@ class FactorLuPanel {
       if (place == kNone || col >= cols_) continue;
       Put(panel, place, col, stage[row * kPitch + RegisterOf(col, cols_)]);
     }
-    __syncwarp(kWholeWarp);
+    if (r + 1 < kRows) __syncwarp(kWholeWarp);
   }
 
   __device__ __forceinline__ void Put(Panel& panel, int place, int col, E x) const {
@@ -225,7 +232,10 @@ class FactorLuPanel {
           panel.place[r] = pivot.index;
         }
       }
-      if (is_mine) *divisor_.In(panel.slice) = Divisor<E>(divisor);
+      if (is_mine) {
+        const Divisor<E> found(divisor);
+        *divisor_.In(panel.slice) = {found.inverse(), FromReal<E>(found.scale())};
+      }
     });
     // One warp after another writes the finished row.
     if (k % (panel.team.size() / kWarp) == Warp()) {
@@ -233,7 +243,7 @@ class FactorLuPanel {
         Put(panel, k, col, row[RegisterOf(col, k)]);
       }
     }
-    const Divisor<E> divisor = *divisor_.In(panel.slice);
+    const StoredDivisor divisor = *divisor_.In(panel.slice);
     E left[kRows];
     LINALG_UNROLL
     for (int r = 0; r < kRows; ++r) left[r] = divisor.Divide(panel.x[r][0]);
@@ -278,8 +288,9 @@ class FactorLuPanel {
   PanelsProblem<E> problem_;
   int first_, cols_;
   bool begins_block_;
-  Offset<E> row_, stage_;
-  Offset<Divisor<E>> divisor_;
+  Offset<E> row_;
+  Offset<StoredDivisor> divisor_;
+  Offset<E> stage_;
   Offset<V> best_;
   Offset<int> best_place_, of_block_, permutation_;
 };

@@ -40,7 +40,8 @@ inline GpuPath QrPath(const QrSizes& sizes, int64_t element_bytes, int64_t batch
   const int64_t elements = m * sizes.Columns() + m * n + count;
   if (!pivoted && elements * element_bytes <= kThreadQrBytes) return GpuPath::kThread;
   const int64_t bytes = TeamQrBytes(sizes, element_bytes);
-  if (bytes <= std::min(kTeamQrBytes, shared)) return GpuPath::kTeam;
+  const bool fits = bytes <= std::min(kTeamQrBytes, shared);
+  if (fits && (pivoted || std::min(m, n) <= kTeamQr)) return GpuPath::kTeam;
   const bool many =
       batch >= kGlobalBatch && bytes <= std::min(batch * kGlobalQrBytesOfBatch, kGlobalQrBytes);
   const bool panels = many || m <= std::min(batch * kPanelQrRowsOfBatch, kPanelQrRows);

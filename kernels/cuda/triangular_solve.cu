@@ -405,6 +405,9 @@ class TrianglesByPanels {
     // cuBLAS has no conjugate without transposition. It is the solve of conj(b), conjugated.
     const bool conjugate_b = kIsComplex<T> && triangle.conjugate && !triangle.transpose;
     const int64_t n = systems_.n, panels = (n + kPanel - 1) / kPanel;
+    // Products with all known unknowns are deep, and write a panel once. For few right-hand sides
+    // they would have too few elements to share out.
+    const bool looks_back = systems_.nrhs() >= kPanel;
     if (conjugate_b) ConjugateSolutions(stream_, systems_);
     for (int64_t step = 0; step < panels; ++step) {
       const bool forward = triangle.Forward();
@@ -412,24 +415,32 @@ class TrianglesByPanels {
       const int64_t end = std::min(first + kPanel, n);
       Triangle block = triangle;
       block.conjugate = triangle.conjugate && triangle.transpose;
-      SolvePanel(block, first, end);
-      forward ? Update(triangle, first, end, end, n) : Update(triangle, first, end, 0, first);
+      const Range own{first, end}, before{0, first}, after{end, n};
+      if (looks_back) Update(triangle, forward ? before : after, own);
+      SolvePanel(block, own);
+      if (!looks_back) Update(triangle, own, forward ? after : before);
     }
     if (conjugate_b) ConjugateSolutions(stream_, systems_);
   }
 
  private:
+  struct Range {
+    int64_t first, end;
+
+    int64_t size() const { return end - first; }
+  };
+
   // The unknowns from `first` on, of every right-hand side.
   int64_t Unknowns(int64_t first) const { return first * (systems_.left_side ? systems_.cols : 1); }
 
-  void SolvePanel(const Triangle& triangle, int64_t first, int64_t end) const {
-    const int64_t n = systems_.n, size = end - first;
-    E* const x = AsElements(systems_.x) + Unknowns(first);
+  void SolvePanel(const Triangle& triangle, Range own) const {
+    const int64_t n = systems_.n, size = own.size();
+    E* const x = AsElements(systems_.x) + Unknowns(own.first);
     const SubstitutionProblem<E> problem{.given = {.with = With::kTriangle, .triangle = triangle},
                                          .n = ToInt(size),
                                          .rows = ToInt(systems_.left_side ? size : systems_.rows),
                                          .cols = ToInt(systems_.left_side ? systems_.cols : size),
-                                         .a = AsElements(systems_.a) + first * (n + 1),
+                                         .a = AsElements(systems_.a) + own.first * (n + 1),
                                          .a_pitch = ToInt(n),
                                          .a_stride = systems_.a_stride,
                                          .b = x,
@@ -440,10 +451,11 @@ class TrianglesByPanels {
     LaunchTeamSubstitution(stream_, problem, systems_.batch, nrhs, std::min(nrhs, kColumnsOfTeam));
   }
 
-  // Subtracts the part of the unknowns [first, end) from [rest, rest_end).
-  void Update(const Triangle& triangle, int64_t first, int64_t end, int64_t rest,
-              int64_t rest_end) const {
-    const int64_t n = systems_.n, solved = end - first, count = rest_end - rest;
+  // Subtracts the part of the known unknowns from others.
+  void Update(const Triangle& triangle, Range known, Range others) const {
+    if (known.size() == 0) return;
+    const int64_t n = systems_.n, solved = known.size(), count = others.size();
+    const int64_t first = known.first, rest = others.first;
     const bool left = systems_.left_side;
     // op(a) is read in the rows `rest` and the columns `first`, or from the right the other way.
     const bool rest_down = left != triangle.transpose;

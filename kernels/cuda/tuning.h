@@ -54,8 +54,11 @@ inline constexpr int kCholeskyPanelRows = sizeof(E) > 8   ? 56
 // The largest n / batch for Cholesky by panels: cuda_panels_cholesky.json.
 inline constexpr int64_t kPanelsCholeskyRatio = 512;
 
-// The most rows for LU by panels, and the largest n for substitution: cuda_panels_lu.json.
+// The largest shorter side for LU by panels, and the rows for which 512 threads have registers:
+// cuda_panels_lu.json.
 inline constexpr int64_t kPanelsLu = 1024;
+inline constexpr int64_t kPanelsLuRows = 2048;
+// The largest n for substitution by panels: cuda_panels_lu.json.
 inline constexpr int64_t kPanelsSubstitution = 1024;
 // Columns of LU, or rows of substitution, that are finished before a product updates the rest:
 // cuda_panels_lu.json.
@@ -92,8 +95,9 @@ inline constexpr int kSweepsOfPair = 2;
 // Scratch memory of the matrices that are rotated together.
 inline constexpr int64_t kJacobiBlocksBytes = int64_t{2} << 30;
 
-// Bytes of a matrix for QR by a team, of any shape: cuda_qr.json.
+// Bytes of a matrix for QR by a team, and its shorter side without pivoting: cuda_qr.json.
 inline constexpr int64_t kTeamQrBytes = 160 << 10;
+inline constexpr int64_t kTeamQr = 128;
 // Bytes of a matrix for QR in global memory, where no panel fits, per matrix of the batch and at
 // most: cuda_qr.json.
 inline constexpr int64_t kGlobalQrBytesOfBatch = 64 << 10;

@@ -46,7 +46,7 @@ template <class Team, class E>
 LINALG_TEAM bool RotateGram(const Team& team, int n, RealElement<E> tolerance, int sweeps,
                             const GramWork<E>& work) {
   using V = RealElement<E>;
-  const V small = Sqrt(std::numeric_limits<V>::epsilon());
+  constexpr V epsilon = std::numeric_limits<V>::epsilon();
   const int pairs = n / 2, ld = work.ld;
   const Grid blocks(team.size(), pairs), columns(team.size(), n);
   E* const gram = work.gram;
@@ -60,10 +60,10 @@ LINALG_TEAM bool RotateGram(const Team& team, int n, RealElement<E> tolerance, i
   });
   bool found = false, turned = true;
   for (int sweep = 0; turned && sweep < sweeps; ++sweep) {
-    turned = false;
+    bool large = false;  // of this thread's pairs
     for (int round = 0; round < RoundsOf(n); ++round) {
-      turned |= team.Any([&](int thread) {
-        bool large = false;
+      const bool any = team.Any([&](int thread) {
+        bool turns = false;
         for (int pair = thread; pair < pairs; pair += team.size()) {
           const auto [i, j] = Pair(n, round, pair);
           // An inner product conjugates the first row.
@@ -71,13 +71,17 @@ LINALG_TEAM bool RotateGram(const Team& team, int n, RealElement<E> tolerance, i
                                    .second = Re(gram[j * ld + j]),
                                    .product = gram[j * ld + i]};
           const JacobiRotation<E> turn = OrthogonalRotation(sums, tolerance);
-          large |= OrthogonalRotation(sums, small).sine != V(0);
-          work.rotations[pair] = {.sine = turn.sine,
-                                  .shear = turn.sine / (V(1) + turn.cosine),
-                                  .phase = Conj(turn.phase)};
+          const GramRotation<E> rotate{.sine = turn.sine,
+                                       .shear = turn.sine / (V(1) + turn.cosine),
+                                       .phase = Conj(turn.phase)};
+          work.rotations[pair] = rotate;
+          if (rotate.IsIdentity()) continue;
+          turns = true;
+          large |= NormAdd(sums.product, V(0)) > epsilon * sums.first * sums.second;
         }
-        return large;
+        return turns;
       });
+      if (!any) continue;
       team.Phase([&](int thread) {
         for (int b = blocks.Across(thread); b < pairs; b += blocks.width) {
           const GramRotation<E> right = work.rotations[b];
@@ -106,6 +110,7 @@ LINALG_TEAM bool RotateGram(const Team& team, int n, RealElement<E> tolerance, i
         }
       });
     }
+    turned = team.Any([&](int) { return large; });
     found |= turned;
   }
   return found;

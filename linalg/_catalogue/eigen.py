@@ -147,7 +147,7 @@ def _eig_oracle(left):
 
   return oracle
 
-def _schur_ratio(operands, results):
+def schur_ratio(operands, results):
   (a,), (t, z) = operands, results
   below = np.tril(np.asarray(t), -1)
   if np.iscomplexobj(t):
@@ -176,7 +176,7 @@ def _hessenberg_h_ratio(operands, results):
   np.testing.assert_array_equal(h, expected)
   return _hessenberg_ratio(operands, (h, q))
 
-def _unitary_similarity_invariant(results):
+def unitary_similarity_invariant(results):
   # Rows and columns of T share a sign or phase with the columns of Z, and so do those of H and Q.
   t, z = results
   return abs(t) ** 2, z.mT[..., :, None] * z.mT.conj()[..., None, :]
@@ -185,7 +185,7 @@ def _schur_invariant(results):
   # A quarter turn within a block is free too: it exchanges the off-diagonal elements.
   t, z = results
   sums = (abs(t) ** 4).sum((-2, -1))
-  return sums, *_unitary_similarity_invariant(linalg.rsf2csf(t, z))
+  return sums, *unitary_similarity_invariant(linalg.rsf2csf(t, z))
 
 def _schur_oracle(output):
   def oracle(a):
@@ -318,14 +318,14 @@ EIGEN: tuple[Function, ...] = (
         calls={"": lambda m, a, p, b: triangular(*m.schur(a, output="complex"))},
         fails=NO_SCHUR_FORM,
         cases=(
-            Case("schur", linalg.schur, square_general, (2,), _schur_ratio, _schur_oracle("real"),
+            Case("schur", linalg.schur, square_general, (2,), schur_ratio, _schur_oracle("real"),
                  jax.scipy.linalg.schur, invariant=_schur_invariant, limit=20.0, slow=True,
                  absent=(NOT_CPU, "schur"), unordered=True, scan=True,
                  timed=Timed((GENERAL,), lambda n: 25 * n**3)),
             Case("schur_complex", lambda a: linalg.schur(a, "complex"), square_general, (2,),
-                 _schur_ratio, _schur_oracle("complex"),
+                 schur_ratio, _schur_oracle("complex"),
                  lambda a: jax.scipy.linalg.schur(a, "complex"),
-                 invariant=_unitary_similarity_invariant, limit=20.0, complex=True, slow=True,
+                 invariant=unitary_similarity_invariant, limit=20.0, complex=True, slow=True,
                  variant=True, absent=(NOT_CPU, "schur"), unordered=True, scan=True),
         )),
     Function(

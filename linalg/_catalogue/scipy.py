@@ -20,6 +20,8 @@ from linalg._catalogue.operands import (
   with_columns,
 )
 from linalg._catalogue.record import Behaviour, Function, Kind
+from linalg._catalogue.scipy_factors import SCIPY_FACTORS
+from linalg._catalogue.scipy_pencils import SCIPY_PENCILS
 from linalg._catalogue.timed import BANDS, COLUMN, Timed
 from linalg._catalogue.why import BATCHES, SUMS
 
@@ -382,6 +384,8 @@ SCIPY_FUNCTIONS: tuple[Function, ...] = (
                       lambda cb, b: linalg.scipy.cho_solve_banded((cb, True), b),
                       with_columns(_banded_positive), _dense_of_factor),
         )),
+    *SCIPY_FACTORS,
+    *SCIPY_PENCILS,
     _otherwise(
         "cholesky", results={"cholesky(a, True)": "Array"},
         calls={

@@ -64,12 +64,17 @@ def _vectors_jvp(a, w, v, c):
   gaps = w[..., None, :] - w[..., :, None]
   norm = norm_of_rows(a)[..., None, None]
   moved = product(v, reciprocal_gaps(gaps, norm, w.shape[-1]) * c)
+  return normalized_change(v, moved) * one_of_first_order(_ones(a, w))[..., None].astype(v.dtype)
+
+
+def normalized_change(v: jax.Array, moved: jax.Array) -> jax.Array:
+  """`moved`, the change of vectors, with what keeps their length 1 and their largest element
+  real."""
   largest = _largest(jax.lax.stop_gradient(v))
   at_largest = lambda x: jnp.sum(jnp.where(largest, x, 0), axis=-2, keepdims=True)
   stretch = -jnp.sum(v.conj() * moved, axis=-2, keepdims=True).real
   turn = -at_largest(moved).imag / at_largest(v).real
-  change = moved + v * jax.lax.complex(stretch, turn)
-  return change * one_of_first_order(_ones(a, w))[..., None].astype(v.dtype)
+  return moved + v * jax.lax.complex(stretch, turn)
 
 
 def _eig_jvp(primals, tangents):

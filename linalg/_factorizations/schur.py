@@ -29,7 +29,7 @@ from linalg._factorizations.triangular import triangular_solve_p
 __all__ = ["rsf2csf", "schur", "schur_ex"]
 
 
-def _next(x, offset=1):
+def next_along(x, offset=1):
   """Returns y with yᵢ = xᵢ₊ₒ, and zeros beyond the end.
 
   It pads, because a shift would be a gather.
@@ -38,21 +38,20 @@ def _next(x, offset=1):
   return jax.lax.pad(x, jnp.zeros((), x.dtype), shift)
 
 
-def _blocks(t):
+def blocks_of(t):
   """Returns (Tᵢᵢ, Tᵢ,ᵢ₊₁, Tᵢ₊₁,ᵢ, Tᵢ₊₁,ᵢ₊₁) for each row i, with 0 for elements outside."""
   # XLA would read the whole matrices for the sums of `diagonal_of`.
   d, above, below = (stored_diagonal(t, offset) for offset in (0, 1, -1))
-  return d, above, below, _next(d)
+  return d, above, below, next_along(d)
 
 
-def _triangulating(t, first):
-  """The unitary matrix that makes each 2 by 2 block of T triangular; `first` marks the blocks'
-  rows.
+def block_vectors(t, first):
+  """(x, y) for each row i: a normalized eigenvector of the 2 by 2 block that begins there.
 
-  Its block is [[x, -ȳ], [y, x̄]]. (x, y) is the normalized eigenvector (λ - d, c) of [[a, b], [c,
-  d]], for the eigenvalue λ with the positive imaginary part.
+  `first` marks the blocks' rows. The vector (λ - d, c) of [[a, b], [c, d]] belongs to the
+  eigenvalue λ with the positive imaginary part. x and y are 0 where no block begins.
   """
-  a, b, c, d = (jnp.where(first, x, 0) for x in _blocks(t))
+  a, b, c, d = (jnp.where(first, x, 0) for x in blocks_of(t))
   half = (a - d) / 2
   size = jnp.maximum(jnp.abs(half), jnp.maximum(jnp.abs(b), jnp.abs(c)))
   size = jnp.where(size == 0, 1, size).astype(t.dtype)
@@ -65,19 +64,30 @@ def _triangulating(t, first):
   x = half.astype(root.dtype) + root
   length = jnp.sqrt(jnp.where(first, jnp.abs(x) ** 2 + jnp.abs(c) ** 2, 1))
   cosine, sine = (y.astype(x.dtype) / length.astype(x.dtype) for y in (x, c))
-  cosine = jnp.where(first, cosine, 0)
-  sine = jnp.where(first, sine, 0)
-  second = _next(first.astype(x.dtype), -1)
-  on = cosine + _next(cosine, -1).conj() + jnp.where(first, 0, 1 - second)
+  return jnp.where(first, cosine, 0), jnp.where(first, sine, 0)
+
+
+def in_blocks(cosine, sine, first):
+  """The unitary matrix with the block [[x, -ȳ], [y, x̄]] where `first` marks its row, and else
+  ones."""
+  second = next_along(first.astype(cosine.dtype), -1)
+  on = cosine + next_along(cosine, -1).conj() + jnp.where(first, 0, 1 - second)
+  square = jax.ShapeDtypeStruct((*on.shape, on.shape[-1]), on.dtype)
   return (
-      jnp.where(on_diagonal(t), on[..., None], 0)
-      + jnp.where(on_diagonal(t, -1), sine[..., None, :], 0)
-      - jnp.where(on_diagonal(t, 1), sine.conj()[..., :, None], 0))
+      jnp.where(on_diagonal(square), on[..., None], 0)
+      + jnp.where(on_diagonal(square, -1), sine[..., None, :], 0)
+      - jnp.where(on_diagonal(square, 1), sine.conj()[..., :, None], 0))
+
+
+def triangulating(t, first):
+  """The unitary matrix that makes each 2 by 2 block of T triangular; `first` marks the blocks'
+  rows."""
+  return in_blocks(*block_vectors(t, first), first)
 
 
 def _real_triangulating(t, first):
-  """Returns `_triangulating` of real T as real (R, d) with W = R + i diag(d)."""
-  a, b, c, d = (jnp.where(first, x, 0) for x in _blocks(t))
+  """Returns `triangulating` of real T as real (R, d) with W = R + i diag(d)."""
+  a, b, c, d = (jnp.where(first, x, 0) for x in blocks_of(t))
   half = (a - d) / 2
   size = jnp.maximum(jnp.abs(half), jnp.maximum(jnp.abs(b), jnp.abs(c)))
   size = jnp.where(size == 0, 1, size)
@@ -89,17 +99,17 @@ def _real_triangulating(t, first):
   x = half + jnp.where(square < 0, 0, jnp.where(half < 0, -root, root))
   length = jnp.sqrt(jnp.where(first, x * x + y * y + c * c, 1))
   cosine, turned, sine = (jnp.where(first, z / length, 0) for z in (x, y, c))
-  alone = ~(first | (_next(first.astype(t.dtype), -1) != 0))
-  own = cosine + _next(cosine, -1) + alone.astype(t.dtype)
+  alone = ~(first | (next_along(first.astype(t.dtype), -1) != 0))
+  own = cosine + next_along(cosine, -1) + alone.astype(t.dtype)
   real = (
       jnp.where(on_diagonal(t), own[..., None], 0)
       + jnp.where(on_diagonal(t, -1), sine[..., None, :], 0)
       - jnp.where(on_diagonal(t, 1), sine[..., :, None], 0))
-  return real, turned - _next(turned, -1)
+  return real, turned - next_along(turned, -1)
 
 
 def _begins_block(t):
-  a, _, below, d = _blocks(t)
+  a, _, below, d = blocks_of(t)
   return jnp.abs(below) > jnp.finfo(t.dtype).eps * (jnp.abs(a) + jnp.abs(d))
 
 
@@ -113,7 +123,7 @@ def _real_to_complex(t, z):
   return jnp.triu(jax.lax.complex(real, imaginary)), jax.lax.complex(product(z, r), z * row)
 
 
-def _lower_rotation(t, f):
+def lower_rotation(t, f):
   """The strictly lower X with T X - X T + F upper triangular, for an upper triangular T.
 
   Column by column: (T - Tⱼⱼ) xⱼ = Σ_{k<j} xₖ Tₖⱼ - fⱼ in the rows below j. Where |Tᵢᵢ - Tⱼⱼ| is
@@ -136,41 +146,50 @@ def _lower_rotation(t, f):
   return jax.lax.scan(step, zeros_like(f), jnp.arange(n))[0]
 
 
-def _skew(lower):
+def skew_of(lower):
   return lower - adjoint(lower)
 
 
-def _schur_jvp(primals, tangents):
-  # Let F = Zᴴ dA Z. Then dZ = Z X and dT = F + T X - X T. X is skew-Hermitian and leaves dT upper
-  # triangular. The diagonal of X is free in the complex case, and 0. For a real matrix, the blocks
-  # are made triangular first; within a block X is the rotation that keeps the diagonal equal.
-  (a,), (da,) = primals, tangents
-  t, z, info = schur_p(a)
+def schur_tangents(
+    t: jax.Array, z: jax.Array, da: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+  """(dT, dZ) of A = Z T Zᴴ.
+
+  Let F = Zᴴ dA Z. Then dZ = Z X and dT = F + T X - X T. X is skew-Hermitian and leaves dT upper
+  triangular. The diagonal of X is free in the complex case, and 0. For a real matrix, the blocks
+  are made triangular first; within a block X is the rotation that keeps the diagonal equal.
+  """
   f = congruence(z, da, adjoint_a=True)
   if jnp.iscomplexobj(t):
     triangular = t
-    x = _skew(_lower_rotation(t, f))
+    x = skew_of(lower_rotation(t, f))
     dt = jnp.triu(f + product(t, x) - product(x, t))
   else:
-    _, above, below, _ = _blocks(t)
+    _, above, below, _ = blocks_of(t)
     first = below != 0
-    w = _triangulating(t, first)
+    w = triangulating(t, first)
     triangular = jnp.triu(congruence(w, t.astype(w.dtype), adjoint_a=True))
-    lower = _lower_rotation(triangular, congruence(w, f.astype(w.dtype), adjoint_a=True))
+    lower = lower_rotation(triangular, congruence(w, f.astype(w.dtype), adjoint_a=True))
     in_block = on_diagonal(t, -1) & first[..., None, :]
     lower = jnp.where(in_block, 0, jnp.tril(congruence(w, lower).real, -1))
-    x = _skew(lower)
+    x = skew_of(lower)
     change = diagonal_of(f + product(t, x) - product(x, t))
     flexible = first & (above + below != 0)
-    angle = (_next(change) - change) / (2 * jnp.where(flexible, above + below, 1))
+    angle = (next_along(change) - change) / (2 * jnp.where(flexible, above + below, 1))
     angle = jnp.where(flexible, angle, 0)
-    x = x + _skew(jnp.where(in_block, angle[..., None, :], 0))
+    x = x + skew_of(jnp.where(in_block, angle[..., None, :], 0))
     dt = f + product(t, x) - product(x, t)
     dt = jnp.triu(dt) + jnp.where(in_block, dt, 0)
   # Second derivatives at equal eigenvalues would lack the rotation that is not determined.
   ones = ones_of_first_order(diagonal_of(triangular), norm_of_rows(t)[..., None])
   one = one_of_first_order(ones)[..., None].astype(t.dtype)
-  return (t, z, info), (one * dt, one * product(z, x), None)
+  return one * dt, one * product(z, x)
+
+
+def _schur_jvp(primals, tangents):
+  (a,), (da,) = primals, tangents
+  t, z, info = schur_p(a)
+  return (t, z, info), (*schur_tangents(t, z, da), None)
 
 
 def _schur_fallback(a):
@@ -290,7 +309,7 @@ def rsf2csf(
     raise ValueError(f"rsf2csf: T and Z must have the same n, got {t.shape} and {z.shape}.")
   dtype = complex_dtype(dtype)
   if jnp.iscomplexobj(t):
-    w = _triangulating(t, _begins_block(t))
+    w = triangulating(t, _begins_block(t))
     triangular = jnp.triu(congruence(w, t.astype(w.dtype), adjoint_a=True))
     z = product(z.astype(w.dtype), w)
     triangular, z = ffi.broadcast_batches("rsf2csf", (triangular, z), (2, 2))

@@ -260,7 +260,8 @@ def cosine_and_sine(a: jax.Array, *, hyperbolic: bool) -> tuple[jax.Array, jax.A
 
   n = a.shape[-1]
   cos, sin = _repeated(double, (both[..., :n], both[..., n:]), squarings, _MOST_SQUARINGS)
-  return tuple(nan_where(squarings > _MOST_SQUARINGS, x, core=2) for x in (cos, sin))
+  failed = squarings > _MOST_SQUARINGS
+  return nan_where(failed, cos, core=2), nan_where(failed, sin, core=2)
 
 
 @public("upper_triangular", "max_squarings", lists=True)

@@ -34,7 +34,6 @@ from linalg import (
     lu_solve,
     polar,
     rsf2csf,
-    schur,
     solve_triangular,
     sqrtm,
 )
@@ -48,6 +47,7 @@ from linalg.scipy._banded import (
 )
 from linalg.scipy._circulant import solve_circulant
 from linalg.scipy._composed import cdf2rdf, diagsvd, khatri_rao
+from linalg.scipy._cossin import cossin
 from linalg.scipy._counterparts import (
     cholesky,
     det,
@@ -59,13 +59,19 @@ from linalg.scipy._counterparts import (
     solve,
     svd,
 )
+from linalg.scipy._eig import eig, eigvals
+from linalg.scipy._eig_banded import eig_banded, eigvals_banded
 from linalg.scipy._expm_frechet import expm_cond, expm_frechet
 from linalg.scipy._forms import eigvalsh, eigvalsh_tridiagonal, lstsq, norm, svdvals
 from linalg.scipy._funm import funm
 from linalg.scipy._ldl import ldl
 from linalg.scipy._logm import fractional_matrix_power, logm
 from linalg.scipy._pinv import pinv, pinvh
+from linalg.scipy._qr_updates import qr_delete, qr_insert, qr_update
+from linalg.scipy._qz import ordqz, qz
 from linalg.scipy._riccati import solve_continuous_are, solve_discrete_are
+from linalg.scipy._rq import rq
+from linalg.scipy._schur import schur
 from linalg.scipy._signm import signm
 from linalg.scipy._sketch import clarkson_woodruff_transform
 from linalg.scipy._structure import bandwidth, ishermitian, issymmetric
@@ -94,11 +100,16 @@ __all__ = [
     "convolution_matrix",
     "coshm",
     "cosm",
+    "cossin",
     "det",
     "dft",
     "diagsvd",
+    "eig",
+    "eig_banded",
     "eigh",
     "eigh_tridiagonal",
+    "eigvals",
+    "eigvals_banded",
     "eigvalsh",
     "eigvalsh_tridiagonal",
     "expm",
@@ -130,6 +141,7 @@ __all__ = [
     "matrix_balance",
     "norm",
     "null_space",
+    "ordqz",
     "orth",
     "orthogonal_procrustes",
     "pascal",
@@ -137,7 +149,12 @@ __all__ = [
     "pinvh",
     "polar",
     "qr",
+    "qr_delete",
+    "qr_insert",
     "qr_multiply",
+    "qr_update",
+    "qz",
+    "rq",
     "rsf2csf",
     "schur",
     "signm",

@@ -1,6 +1,7 @@
 """Circulant systems, by discrete Fourier transforms."""
 
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -46,7 +47,7 @@ def _inverse_fourier(x):
   return _fourier(x.conj()).conj() / max(x.shape[-1], 1)
 
 
-def _operands(c, b, caxis, baxis):
+def _operands(c: Any, b: Any, caxis: int, baxis: int) -> tuple[jax.Array, jax.Array, Any]:
   """Both with their vectors along the last dimension, and the dtype of the result."""
   (c, b), dtype = as_arrays("solve_circulant", c, b)
   c, b = jnp.atleast_1d(c), jnp.atleast_1d(b)
@@ -59,7 +60,8 @@ def _operands(c, b, caxis, baxis):
     raise incompatible("solve_circulant", c, b, names=("c", "b"))
   c, b = jnp.moveaxis(c, caxis, -1), jnp.moveaxis(b, baxis, -1)
   check_batches("solve_circulant", c, b, ranks=(1, 1), names=("c", "b"))
-  return *ffi.broadcast_batches("solve_circulant", (c, b), (1, 1)), dtype
+  c, b = ffi.broadcast_batches("solve_circulant", (c, b), (1, 1))
+  return c, b, dtype
 
 
 @public("singular", "caxis", "baxis", "outaxis", lists=True)

@@ -119,4 +119,5 @@ def cdf2rdf(w: ArrayLike, v: ArrayLike) -> tuple[jax.Array, jax.Array]:
       first[..., None, :], (swapped.imag - v.imag) / 2,
       jnp.where(second[..., None, :], (v.real + swapped.real) / 2, v.real))
   real = real_dtype(dtype)
-  return tuple(nan_where(failed, x, core=2).astype(real) for x in (wr, vr))
+  wr, vr = (nan_where(failed, x, core=2).astype(real) for x in (wr, vr))
+  return wr, vr

@@ -84,7 +84,7 @@ def svdvals(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True) 
 def lstsq(
     a: ArrayLike,
     b: ArrayLike,
-    cond: ArrayLike | None = None,
+    cond: float | None = None,
     overwrite_a: bool = False,
     overwrite_b: bool = False,
     check_finite: bool = True,

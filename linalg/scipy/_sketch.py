@@ -4,7 +4,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import scipy.linalg
 import scipy.sparse
 from jax.typing import ArrayLike
@@ -26,7 +25,7 @@ def _from_key(key, rows, cols):
 def _from_scipy(rows, cols, **seed):
   """`_from_key` by SciPy's generators. The transform of an identity matrix is the sketch itself."""
   sketch = scipy.linalg.clarkson_woodruff_transform(
-      scipy.sparse.identity(cols, format="csc", dtype=np.int32), rows, **seed).tocsc()
+      scipy.sparse.identity(cols, format="csc", dtype="int32"), rows, **seed).tocsc()
   return sketch.indices, sketch.data
 
 

@@ -76,7 +76,9 @@ def test_record(function):
     assert inspect.isfunction(inspect.unwrap(getattr(MODULES[function.module], name)))
 
 
-@cases.each_function([x for x in CATALOGUE if x in OF_MATRICES or x.name in cases.OF_SCIPY])
+@cases.each_function([
+    x for x in CATALOGUE
+    if x in OF_MATRICES or x.module == "linalg.scipy" and x.name in cases.OF_SCIPY])
 def test_function_of_matrices(function):
   """A record describes degenerate points, and its first case is the usual one."""
   assert function.behaviours

@@ -66,7 +66,9 @@ def test_signatures(module):
 
 
 # Keyword-only parameters that are ours, or SciPy's where JAX lacks them.
-ADDED = {"eigh": {"subset_by_index"}, "null_space": {"size"}, "orth": {"size"}}
+ADDED = {
+    "eigh": {"subset_by_index"}, "null_space": {"size"}, "orth": {"size"},
+    "schur": {"lwork", "overwrite_a", "sort", "check_finite"}}
 # Parameters that SciPy has removed.
 DEPRECATED = {"logm": {"disp"}, "signm": {"disp"}}
 

@@ -12,6 +12,7 @@
 #include "kernels/team/cholesky.h"
 #include "kernels/team/eig.h"
 #include "kernels/team/eigh.h"
+#include "kernels/team/gram_jacobi.h"
 #include "kernels/team/hessenberg.h"
 #include "kernels/team/lu.h"
 #include "kernels/team/qr.h"
@@ -346,6 +347,18 @@ int RunSvd(const Teams& teams, int m, int n, int width, bool vectors, E* a, int 
   return teams.Run([&](const auto& team) {
     return vectors ? Svd<true>(team, m, n, width, work).info
                    : Svd<false>(team, m, n, width, work).info;
+  });
+}
+
+// `gram` and `rotation` have rows `ld` apart.
+template <class Teams, class E>
+int RunGram(const Teams& teams, int n, int sweeps, E* gram, int ld, E* rotation) {
+  using V = RealElement<E>;
+  std::vector<GramRotation<E>> rotations(n / 2);
+  const GramWork<E> work{
+      .gram = gram, .rotation = rotation, .ld = ld, .rotations = rotations.data()};
+  return teams.Run([&](const auto& team) {
+    return int{RotateGram(team, n, JacobiTolerance<V>(n), sweeps, work)};
   });
 }
 

@@ -88,6 +88,10 @@ using linalg::Triangle;
                               int ld, E* v, RealElement<E>* values) {                             \
     return RunSvd(SerialTeam(size, Order(order)), m, n, width, vectors, a, ld, v, values);        \
   }                                                                                               \
+  extern "C" int gram_##suffix(int size, int order, int n, int sweeps, E* gram, int ld,           \
+                               E* rotation) {                                                     \
+    return RunGram(SerialTeam(size, Order(order)), n, sweeps, gram, ld, rotation);                \
+  }                                                                                               \
   extern "C" void hessenberg_##suffix(int size, int order, int n, E* a, int ld, E* h, E* q) {     \
     RunHessenberg(SerialTeam(size, Order(order)), n, a, ld, h, q);                                \
   }                                                                                               \

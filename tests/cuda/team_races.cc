@@ -286,6 +286,13 @@ constexpr auto kTrySvd = [](const auto& teams, Kind kind, int n, Results& result
   }
 };
 
+constexpr auto kTryGram = [](const auto& teams, Kind kind, int n, Results& results) {
+  const int rows = n + n % 2;
+  auto gram = Matrix(kind, rows, rows), rotation = gram;
+  results.Add(RunGram(teams, rows, 2, gram.data(), LdOf(rows), rotation.data()));
+  results.Add(gram), results.Add(rotation);
+};
+
 constexpr auto kTryHessenberg = [](const auto& teams, Kind kind, int n, Results& results) {
   auto a = Matrix(kind, n, n), h = a, q = a;
   RunHessenberg(teams, n, a.data(), LdOf(n), h.data(), q.data());
@@ -338,6 +345,7 @@ void CheckAll() {
   Check("panel", 35, kTryPanel);
   Check("eigh", 35, kTryEigh);
   Check("svd", 5, kTrySvd);
+  Check("gram", 16, kTryGram);
   Check("hessenberg", 35, kTryHessenberg);
   Check("schur", 5, kTrySchur);
   Check("eig", 5, kTryEig);

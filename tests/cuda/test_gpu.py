@@ -129,6 +129,14 @@ def test_bits_do_not_depend_on_the_batch(case, dtype, n, rng):
   _alone_and_bad(case, operands, [slice(0, 1), slice(batch - 3, None)])
 
 
+@cases.each([x for x in FACTORED if x.name not in ("eigh", "svd")])
+@pytest.mark.parametrize("n", [160, 352, 600])
+def test_bits_by_panels_do_not_depend_on_the_batch(case, dtype, n, rng):
+  """One matrix alone may go to the vendor's routine instead."""
+  operands = case.operands(rng, (40,), n, n, dtype)
+  _alone_and_bad(case, operands, [slice(0, 2), slice(20, 37)])
+
+
 @pytest.mark.parametrize("shape", [(20, 32), (40, 176), (40, 352), (640, 512), (60, 1024)], ids=str)
 @pytest.mark.parametrize("name", ["cholesky", "qr", "eigh"])
 def test_gates_of_a_contest(name, shape):
@@ -208,13 +216,15 @@ def test_rectangles(case, dtype, shape, batch, rng):
 @pytest.mark.parametrize("name", ["qr", "qr_complete", "qr_raw"])
 @pytest.mark.parametrize(
     "batch, shape",
-    [(3, (176, 176)), (3, (200, 150)), (3, (150, 200)), (20, (512, 512)), (3, (1024, 1024)),
+    [(3, (176, 176)), (3, (200, 150)), (3, (150, 200)), (6, (512, 512)), (3, (1024, 1024)),
      (3, (1500, 300))], ids=str)
 def test_qr_by_panels(name, batch, shape, dtype, rng):
-  """Residuals, and the same bits in two batches."""
+  """Residuals, and the same bits in two batches, but for products of complex128 by cuBLAS."""
   case = cases.named(name)
   (a,) = case.operands(rng, (batch,), *shape, dtype)
   results = _check(case, (a,))
+  if dtype == np.complex128:
+    return
   for x, y in zip(_results(case, (a[1:],)), results, strict=True):
     np.testing.assert_array_equal(x, y[1:])
 
@@ -359,10 +369,11 @@ def test_lu_info(dtype, n, rng):
   assert det[1] == 0 and np.isnan(det[2])
 
 
-# By panels up to 1024 rows, then by the vendor.
+# By panels up to a shorter side of 1024 and 2048 rows, then by the vendor.
 @pytest.mark.parametrize("shape, batch", [
     ((129, 129), 40), ((200, 200), 40), ((512, 512), 8), ((1024, 1024), 3), ((1100, 1100), 3),
-    ((300, 700), 5), ((700, 300), 5), ((1024, 129), 5), ((1100, 300), 2)], ids=str)
+    ((300, 700), 5), ((700, 300), 5), ((1024, 129), 5), ((2048, 300), 2), ((2100, 300), 2)],
+    ids=str)
 def test_large_lu(shape, batch, dtype, rng):
   """Pivots are LAPACK's, and a singular matrix is alone."""
   a = matrices.general(rng, (batch,), *shape, dtype)
@@ -432,6 +443,27 @@ def test_svd_of_low_rank(dtype, shape, rng):
   k = min(shape)
   product = checks.wide(u)[..., :k] * s[..., None, :] @ checks.wide(vh)[..., :k, :]
   assert checks.factorisation(a, product, checks.eps(u)) <= 30
+
+
+@pytest.mark.parametrize(
+    "shape", [(65, 65), (130, 130), (200, 150), (150, 200), (300, 300), (512, 512)], ids=str)
+@pytest.mark.parametrize("batch", [1, 6])
+@pytest.mark.parametrize("decades", [0, 3, 12])
+def test_svd_of_spectra(dtype, shape, batch, decades, rng):
+  """One matrix goes to cuSOLVER: Xgesvdp moves small singular values. Several go by blocks."""
+  k = min(shape)
+  values = np.logspace(0, -decades, k)
+  a = np.stack([matrices.with_singular_values(rng, values, *shape, dtype) for _ in range(batch)])
+  a = a.astype(dtype)
+  u, s, vh, info = (np.asarray(x) for x in linalg.svd_ex(*_put((a,)), full_matrices=False))
+  assert not np.any(info)
+  assert checks.orthogonality(u) <= 30
+  assert checks.orthogonality(checks.adjoint(vh)) <= 30
+  product = checks.wide(u) * s[..., None, :] @ checks.wide(vh)
+  assert checks.factorisation(a, product, checks.eps(u)) <= 30
+  for found in (s, np.asarray(linalg.svdvals(*_put((a,))))):
+    np.testing.assert_allclose(
+        found, np.broadcast_to(values, found.shape), rtol=0, atol=10 * k * checks.eps(u))
 
 
 @pytest.mark.parametrize("batch, n", [

@@ -177,8 +177,8 @@ def _exact_array(x):
 # The results at these kinds have no derivative, or no value by what the docstring says.
 WITHOUT = {
     **{(name, "nearly_defective"): "eigenvalues or singular values are equal" for name in (
-        "eigh", "eigvalsh", "eigh_tridiagonal", "eigvalsh_tridiagonal", "svd", "svd_thin",
-        "svdvals", "lstsq", "matrix_norm_2")},
+        "eigh", "eigvalsh", "eigh_tridiagonal", "eigvalsh_tridiagonal", "eig_banded",
+        "eigvals_banded", "svd", "svd_thin", "svdvals", "lstsq", "matrix_norm_2")},
     **{(name, kind): "a reflector is the identity"
        for name in ("qr_complete", "qr_raw", "hessenberg", "hessenberg_h")
        for kind in ("triangular", "nearly_defective") if kind == "triangular" or "qr" in name},

@@ -72,6 +72,40 @@ def test_in_global_memory(name, dtype, rng, monkeypatch):
   _check(case, dtype, rng, shapes)
 
 
+@pytest.mark.parametrize("shape", [(66, 66), (70, 66), (65, 75)], ids=str)
+def test_svd_by_blocks(shape, dtype, rng):
+  """Bad matrices are alone. One without a full rank goes to the vendor's routine.
+
+  The matrices are nearly diagonal, which needs few sweeps.
+  """
+  k, limits = min(shape), np.finfo(dtype)
+  a = matrices.general(rng, (4,), *shape, dtype) / 32
+  a[:, range(k), range(k)] += rng.permutation(np.arange(1, k + 1)).astype(dtype)
+  a[1, 3, 4] = np.nan
+  a[2] *= limits.tiny / limits.eps
+  a[3, :, 1] = a[3, 1] = 0
+  u, s, vh, info = map(np.asarray, linalg.svd_ex(a, full_matrices=False))
+  np.testing.assert_array_equal(info, [0, -1, 0, 0])
+  for x in (u, s, vh):
+    np.testing.assert_array_equal(np.isnan(x).reshape(4, -1).any(-1), info != 0)
+  values = np.asarray(linalg.svdvals(a))
+  for i in np.flatnonzero(info == 0):
+    assert np.all(np.diff(s[i]) <= 0)
+    scale = 2.0 ** -np.frexp(np.abs(a[i]).max())[1]
+    product = checks.wide(u[i]) * (checks.wide(s[i]) * scale) @ checks.wide(vh[i])
+    assert checks.factorisation(checks.wide(a[i]) * scale, product, checks.eps(a)) <= 10
+    assert checks.orthogonality(u[i]) <= 10
+    assert checks.orthogonality(checks.adjoint(vh[i])) <= 10
+    np.testing.assert_allclose(values[i], s[i], rtol=0, atol=100 * checks.eps(a) * s[i, 0])
+
+
+def test_matrices_of_blocks_have_the_same_bits(dtype, rng):
+  a = matrices.general(rng, (4,), 66, 66, dtype) / 32 + np.diag(np.arange(66)).astype(dtype)
+  results = linalg.svd(a)
+  for x, y in zip(linalg.svd(a[[3, 3, 1, 2, 0]]), results, strict=True):
+    np.testing.assert_array_equal(x, y[np.array([3, 3, 1, 2, 0])])
+
+
 # Panels of 8 columns, of 16 where few rows are left, and a narrower last one.
 PANELS = [(44, 44), (40, 30), (30, 40)]
 
@@ -82,6 +116,13 @@ def test_panels(name, dtype, rng, monkeypatch):
   """Shared memory is small, so that small matrices go by panels."""
   monkeypatch.setenv("LINALG_PTX_SHARED", str(dtype.itemsize + 1))
   _check(cases.named(name), dtype, rng, [(3, m, n) for m, n in PANELS])
+
+
+@pytest.mark.parametrize("name", ["qr", "qr_raw"])
+def test_qr_by_the_vendor(name, dtype, rng, monkeypatch):
+  """Shared memory does not hold a panel, and there are few matrices."""
+  monkeypatch.setenv("LINALG_PTX_SHARED", "3")
+  _check(cases.named(name), dtype, rng, [(3, 30, 30), (3, 33, 30), (3, 30, 33)])
 
 
 @pytest.mark.parametrize("m, n", PANELS)
@@ -194,13 +235,22 @@ def test_lu_by_panels(shape, dtype, rng):
     np.testing.assert_array_equal(found[1][i], scipy.linalg.lu_factor(checks.wide(a[i]))[1])
 
 
-# A single system is the vendor's, several are solved by panels.
-@pytest.mark.parametrize("batch", [1, 2])
-def test_large_triangles(batch, dtype, rng):
+def test_lu_of_many_rows(dtype, rng):
+  """Panels are narrower beyond 1024 rows."""
+  a = matrices.general(rng, (1,), 1040, 132, dtype)
+  found = [np.asarray(x) for x in linalg.lu(a)]
+  case = cases.named("lu")
+  assert case.ratio((a,), found) <= case.limit
+  np.testing.assert_array_equal(found[1][0], scipy.linalg.lu_factor(checks.wide(a[0]))[1])
+
+
+# A single system is the vendor's, several are solved by panels. Many columns take deeper products.
+@pytest.mark.parametrize("batch, cols", [(1, 3), (2, 3), (2, 70)])
+def test_large_triangles(batch, cols, dtype, rng):
   n = 140
   triangles = {lower: matrices.triangular(rng, (batch,), n, dtype, lower=lower)
                for lower in (False, True)}
-  b = matrices.general(rng, (batch,), n, 3, dtype)
+  b = matrices.general(rng, (batch,), n, cols, dtype)
   ways = list(itertools.product((False, True), repeat=4))
 
   def solve(left_side, lower, transpose_a, conjugate_a):
@@ -217,8 +267,7 @@ def test_large_triangles(batch, dtype, rng):
     assert cases.named("solve").ratio((op, b), [np.asarray(x)]) <= 30
 
 
-@pytest.mark.parametrize("batch", [1, 2])
-@pytest.mark.parametrize("cols", [1, 3, 70])
+@pytest.mark.parametrize("batch, cols", [(1, 3), (2, 1), (2, 3), (2, 70)])
 def test_adjoint_systems_of_factors(batch, cols, dtype, rng):
   a = matrices.well_conditioned(rng, (batch,), 140, dtype)
   b = matrices.general(rng, (batch,), 140, cols, dtype)

@@ -211,6 +211,22 @@ def _block_cholesky(kernel, n, batch, spare, blocks=1):
       lambda n: [((3, n, n), F), ((2, n, n), F), ((), F), ((), I)], _of_blocks, {}, blocks, spare)
 
 
+def _near_diagonal(rng, batch, n):
+  (x,) = _general(rng, batch, n)
+  return [x / 32 + np.diag(np.arange(1, n + 1, dtype=np.float32))]
+
+
+def _of_svd(a, u, s, vh, info):
+  assert not info.any()
+  products = np.tril(u.mT @ u, -1) * s[:, :1, None]
+  return np.maximum(np.abs((u * s[:, None]) @ vh - a), np.abs(products))
+
+
+def _svd(kernel, n, batch, spare):
+  return Run(kernel, "linalg_svd", n, batch, _near_diagonal,
+             lambda n: [((n, n), F), ((n,), F), ((n, n), F), ((), I)], _of_svd, {}, 1, spare)
+
+
 def _svd_jvp(kernel, n, batch, spare):
   return Run(kernel, "linalg_svd_jvp", n, batch, _factors_and_tangent,
              lambda n: [((n, n), F), ((n,), F), ((n, n), F)], _of_svd_jvp, {}, 1, spare)
@@ -235,8 +251,8 @@ OTHERS = [
     _lu("RunWarps.*WarpLuIfLi32E", 20, 3, 5),
     _lu("RunTeams.*TeamLuIfE", 65, 2, 6),
     _lu("RunTeams.*TeamLuIfE", 72, 2, 7),
-    _lu("RunTeams.*FactorLuPanelIfE", 130, 2, 0),
-    _lu("RunTeams.*ExchangeAndSolveIfE", 130, 2, 0),
+    _lu("RunTeams.*FactorLuPanelIfLi2E", 130, 2, 0),
+    _lu("RunTeams.*ExchangeAndSolveIfE", 130, 2, 2),
     _qr("RunTeamsILb0E.*TeamQrIfE", 15, 513, 9, blocks=64),
     _qr("RunTeamsILb0E.*TeamQrIfE", 20, 2, 9),
     _eigh("RunTeams.*ReduceEighIfLb1E", 12, 513, 7, blocks=64),
@@ -248,7 +264,9 @@ OTHERS = [
     _solve("RunTeams.*TeamSolveIfLb0E", 65, 2, 5),
     _positive_solve("RunTeams.*TeamPositiveSolveIfE", 26, 3, 4),
     _positive_solve("RunTeams.*TeamPositiveSolveIfE", 75, 2, 4),
-    _vector_solve("RunTeams.*VectorSubstitutionIfE", 130, 2, 0),
+    _svd("RunTeams.*RotatePairsIfE", 66, 4, 4),
+    _svd("RunTeams.*SortValuesIfE", 66, 4, 0),
+    _vector_solve("RunTeams.*VectorSubstitutionIfE", 130, 2, 1),
     _svd_jvp("RunTeams.*SvdDerivativeIfLb0E", 32, 2, 5)]
 
 

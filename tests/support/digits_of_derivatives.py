@@ -110,7 +110,7 @@ _OF_THE_NORM = {
     "tanm", "coshm", "sinhm", "tanhm"}
 # Functions that add products of matrices at every step.
 _RECURSIONS = {"kalman_filter", "kalman_smoother"}
-_ORTHOGONAL = tuple(f"linalg_{x}" for x in ("eig", "svd", "schur", "qr", "hessenberg"))
+_ORTHOGONAL = tuple(f"linalg_{x}" for x in ("eig", "svd", "schur", "qr", "qz", "hessenberg"))
 
 
 def _unit(case, kind):
@@ -144,7 +144,7 @@ def _invariant(case):
       return results[1:]  # a sum over the real form
     if case.name in ("qr", "qr_r", "qr_pivoted"):
       return _with_positive_diagonal(*jax.tree.leaves(results))
-    if not case.unordered or case.name.startswith("schur"):
+    if not case.unordered or case.name.startswith(("schur", "qz", "ordqz")):
       return results
     w, *vectors = results
     order = jnp.argsort(many_digits_of_factors.place(w), axis=-1)

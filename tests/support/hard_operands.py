@@ -433,6 +433,8 @@ _MAKERS = {
     "solve_banded": _banded,
     "solveh_banded": _beside_columns(_lower_bands(positive)),
     "cholesky_banded": _lower_bands(positive),
+    "eig_banded": _lower_bands(hermitian),
+    "eigvals_banded": _lower_bands(hermitian),
     "cho_solve_banded": _beside_columns(_lower_bands(_factor)),
     "block_tridiagonal_cholesky": _definite_block_system,
     "block_tridiagonal_logdet": _definite_block_system,

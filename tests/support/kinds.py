@@ -17,6 +17,7 @@ import scipy.linalg
 import long_double as exact
 from linalg._catalogue.scipy import ABOVE, BELOW, dense, dense_hermitian
 from linalg._catalogue.scipy_composed import SKETCH, real_form_of_scipy
+from linalg._catalogue.scipy_factors import dense_band, joined
 from long_double import adjoint, size, wide
 from matrices import general, unitary
 
@@ -288,6 +289,32 @@ def _banded_factor_and_columns(kind, rng, n, dtype):
   return factor.astype(dtype), general(rng, (), n, 2, dtype)
 
 
+def _hermitian_band(kind, rng, n, dtype):
+  return (_diagonals(matrix(kind, rng, n, dtype, HERMITIAN), BELOW, 0),)
+
+
+def _pencil(kind, rng, n, dtype):
+  """A matrix of the kind, and a random one that is far from singular."""
+  of_b = kind if kind in ("large", "small") else "random"
+  return matrix(kind, rng, n, dtype, ANY), matrix(of_b, rng, n, dtype, RIGHT)
+
+
+def _larger(kind, rng, n, dtype):
+  return (matrix(kind, rng, n + 2, dtype, ANY),)
+
+
+def _tall_and(*shapes):
+  """A tall matrix, and vectors of the size of its rows; a shape is a function of n."""
+
+  def operands(kind, rng, n, dtype):
+    (a,) = _tall(kind, rng, n, dtype)
+    beside = [general(rng, (), *shape(n), dtype) for shape in shapes]
+    beside[-1] = beside[-1] * size(a).astype(dtype)
+    return a, *(x.astype(dtype) for x in beside)
+
+  return operands
+
+
 def _toeplitz(kind, rng, n, dtype):
   """A column and a row whose first element is the largest."""
   a = matrix(kind, rng, n, dtype, RIGHT)
@@ -466,6 +493,98 @@ def _balance_error(operands, results):
   order, scale = np.argmax(t != 0, axis=0), np.max(t.real, axis=0)
   exact = wide(a)[np.ix_(order, order)] * scale / scale[:, None]
   return _relative(b - exact, np.max(np.abs(exact))) if np.isfinite(b).all() else np.inf
+
+
+def _factors_error(changed, left=True):
+  """The residual against the changed matrix's parts, and the orthonormality."""
+
+  def error(operands, results):
+    results = tuple(map(wide, results))
+    if not all(np.isfinite(x).all() for x in results):
+      return np.inf
+    q = results[0] if left else adjoint(results[1])
+    a, scale = changed(*map(wide, operands))
+    return max(_relative(results[0] @ results[1] - a, scale), _orthogonality(q))
+
+  return error
+
+
+def _changed_by_vectors(a, u, v):
+  return a + u @ adjoint(v), size(a) + size(u) * size(v)
+
+
+def _with_row(a, u):
+  a = np.insert(a, 1, u[0], 0)
+  return a, size(a)
+
+
+def _without_row(a):
+  return np.delete(a, 1, 0), size(a)
+
+
+def _band_error(operands, results):
+  (ab,), (w, *v) = operands, map(wide, results)
+  a, scale = exact._unscaled(wide(dense_band(ab)))
+  w = w / scale
+  if not all(np.isfinite(x).all() for x in (w, *v)):
+    return np.inf
+  if not v:
+    expected = scipy.linalg.eigvalsh(exact.narrow(a))
+    return _relative(w - expected, size(expected))
+  return max(_relative((v[0] * w) @ adjoint(v[0]) - a, size(w)), _orthogonality(v[0]))
+
+
+def _cossin_error(operands, results):
+  x, *factors = results
+  u, d, vh = map(wide, joined(*factors))
+  if not np.isfinite(u @ d @ vh).all():
+    return np.inf
+  return max(_relative(u @ d @ vh - wide(x), 1), _orthogonality(u), _orthogonality(vh))
+
+
+def _their_cossin(a):
+  x = np.linalg.qr(a)[0]
+  half = len(x) // 2
+  (u1, u2), theta, (v1, v2) = scipy.linalg.cossin(x, half, half, separate=True)
+  return x, u1, u2, theta, v1, v2
+
+
+def _schur_error(operands, results):
+  (a,), (t, z) = operands, map(wide, results[:2])
+  if not (np.isfinite(t).all() and np.isfinite(z).all()):
+    return np.inf
+  return max(_relative(z @ t @ adjoint(z) - wide(a), size(a)), _orthogonality(z))
+
+
+def _qz_error(operands, results):
+  a, b = map(wide, operands)
+  s, t, *_, q, z = map(wide, results)
+  if not all(np.isfinite(x).all() for x in (s, t, q, z)):
+    return np.inf
+  return max(
+      _relative(q @ s @ adjoint(z) - a, size(a)), _relative(q @ t @ adjoint(z) - b, size(b)),
+      _orthogonality(q), _orthogonality(z))
+
+
+def _eig_error(operands, results):
+  """The residual β A v - α B v for pairs (α, β) of length 1 in the units of A and B."""
+  (a, b), (w, v) = (tuple(map(wide, x)) for x in (operands, results))
+  if not (np.isfinite(w).all() and np.isfinite(v).all()):
+    return np.inf
+  w = w * (size(b) / size(a))
+  length = np.sqrt(1 + np.abs(w) ** 2)
+  residual = (a / size(a)) @ v / length - (b / size(b)) @ v * (w / length)
+  return float(size(residual))
+
+
+def _trace_error(operands, results):
+  """The sum of the eigenvalues is the trace of B⁻¹ A."""
+  (a, b), (w,) = operands, map(wide, results)
+  a, of_a = exact._unscaled(wide(a))
+  b, of_b = exact._unscaled(wide(b))
+  quotient = exact.solved(b, a)
+  error = np.sum(w * (of_b / of_a)) - np.trace(quotient)
+  return _relative(error, size(quotient)) if np.isfinite(w).all() else np.inf
 
 
 def _projector_error(null):
@@ -685,6 +804,33 @@ TESTED: dict[str, Tested] = {
         scipy.linalg.solve_discrete_are, told={"graded": _SCALES_OR_NAN}),
     "matrix_balance": Tested(
         _one(ANY), None, scipy.linalg.matrix_balance, error=_balance_error),
+    "schur_sorted": Tested(
+        _one(ANY), None, lambda a: scipy.linalg.schur(a, sort="lhp")[:2], error=_schur_error),
+    "qz": Tested(_pencil, None, scipy.linalg.qz, error=_qz_error),
+    "ordqz": Tested(
+        _pencil, None, lambda a, b: scipy.linalg.ordqz(a, b, "iuc"), error=_qz_error),
+    "eig_generalized": Tested(_pencil, None, scipy.linalg.eig, error=_eig_error),
+    "eigvals_generalized": Tested(_pencil, None, scipy.linalg.eigvals, error=_trace_error),
+    "rq": Tested(
+        _wide, None, lambda a: scipy.linalg.rq(a, mode="economic"),
+        error=_factors_error(lambda a: (a, size(a)), left=False)),
+    "qr_update": Tested(
+        _tall_and(lambda n: (n + 2, 1), lambda n: (n, 1)), None,
+        lambda a, u, v: np.linalg.qr(a + u @ adjoint(v)),
+        error=_factors_error(_changed_by_vectors)),
+    "qr_insert": Tested(
+        _tall_and(lambda n: (1, n)), None, lambda a, u: np.linalg.qr(np.insert(a, 1, u[0], 0)),
+        error=_factors_error(_with_row)),
+    "qr_delete": Tested(
+        _tall, None, lambda a: np.linalg.qr(np.delete(a, 1, 0)),
+        error=_factors_error(_without_row)),
+    "eig_banded": Tested(
+        _hermitian_band, None, lambda ab: scipy.linalg.eig_banded(ab, lower=True),
+        error=_band_error),
+    "eigvals_banded": Tested(
+        _hermitian_band, None, lambda ab: scipy.linalg.eigvals_banded(ab, lower=True),
+        error=_band_error),
+    "cossin": Tested(_larger, None, _their_cossin, error=_cossin_error),
     "ldl": Tested(
         _one(HERMITIAN), None, lambda a: scipy.linalg.ldl(a)[:2], error=_ldl_error),
     "solve_toeplitz": Tested(

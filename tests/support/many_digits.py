@@ -401,6 +401,27 @@ def _triangular_right(a, b):
 _one_norm = _sums(0, max)
 _log_of = functools.partial(_function, _log)
 
+def positive_qr(a):
+  """The factors of a tall matrix with a positive diagonal of R."""
+  r = _adjoint(cholesky(_adjoint(a) @ a))
+  return a @ inv(r), r
+
+
+def _rq(a):
+  r = cholesky((a @ _adjoint(a))[::-1, ::-1])[::-1, ::-1]
+  return r, inv(r) @ a
+
+
+def _cossin(a):
+  """Angles, and products of pairs of vectors, from two SVDs."""
+  x = positive_qr(a)[0]
+  half = len(a) // 2
+  dyads = lambda u, vh: u.T[:, :, None] * vh[:, None, :]
+  u1, c, v1 = svd(x[:half, :half])
+  u2, _, v2 = svd(x[half:, half:])
+  return _of_each(mpmath.acos)(c), dyads(u1, v1), dyads(u2[:, -half:], v2[-half:])
+
+
 # For each case of the catalogue, its function in many digits.
 ORACLES = {
     "cholesky": cholesky,
@@ -467,6 +488,13 @@ ORACLES = {
     "solve_discrete_are": _discrete_riccati,
     "matrix_balance": _balance,
     "ldl": _ldl,
+    "rq": _rq,
+    "qr_update": lambda a, u, v: positive_qr(a + u @ _adjoint(v)),
+    "qr_insert": lambda a, u: positive_qr(np.concatenate([a[:1], u, a[1:]])),
+    "qr_delete": lambda a: positive_qr(np.delete(a, 1, 0)),
+    "eig_banded": lambda ab: _eigh_invariant(_dense_hermitian(ab)),
+    "eigvals_banded": lambda ab: eigh(_dense_hermitian(ab))[0],
+    "cossin": _cossin,
     "solve_toeplitz": lambda c, r, b: solve(_toeplitz(c, r), b),
     "matmul_toeplitz": lambda c, r, x: _toeplitz(c, r) @ x,
     "logm": _log_of,

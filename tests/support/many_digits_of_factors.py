@@ -10,6 +10,8 @@ import mpmath
 import numpy as np
 
 import linalg
+import linalg.scipy
+from linalg.scipy._qz import pencil_values
 from many_digits import ORACLES as ORACLES_OF_MATRICES
 from many_digits import (
   _adjoint,
@@ -17,6 +19,7 @@ from many_digits import (
   _as_matrix,
   _eye,
   _log,
+  _of_each,
   _phase_and_logarithm,
   _plain,
   cholesky,
@@ -26,6 +29,7 @@ from many_digits import (
   inv,
   rounded,
   solve,
+  svd,
 )
 
 
@@ -200,7 +204,16 @@ def _eig(left):
   return of
 
 
-def _schur(form):
+def _nearest(values, w):
+  """The order of w in which it is nearest to the values."""
+  order = []
+  for distance in abs(values[:, None] - rounded(w)):
+    distance[order] = np.inf
+    order.append(np.argmin(distance))
+  return order
+
+
+def _schur(form, factors=linalg.schur):
   """The invariants of the complex form: |T|², and the projectors onto the columns of Z.
 
   The columns are the orthonormal form of the eigenvectors in the order of our eigenvalues.
@@ -208,17 +221,73 @@ def _schur(form):
 
   def of(a):
     (plain,) = _plain(a)
-    values = np.diagonal(linalg.rsf2csf(*linalg.schur(plain, form))[0])
+    values = np.diagonal(linalg.rsf2csf(*factors(plain, form))[0])
     w, v = eig(a)
-    order = []
-    for distance in abs(values[:, None] - rounded(w)):
-      distance[order] = np.inf
-      order.append(np.argmin(distance))
-    z = _as_array(mpmath.qr(_as_matrix(v[:, order]), mode="skinny")[0])
+    z = _as_array(mpmath.qr(_as_matrix(v[:, _nearest(values, w)]), mode="skinny")[0])
     t = np.triu(_adjoint(z) @ a @ z)
     return abs(t) ** 2, z.T[:, :, None] * z.T.conj()[:, None, :]
 
   return of
+
+
+# Pencils
+
+
+def _pencil_eig(a, b):
+  """Eigenvalues and right vectors of a pencil with a regular B."""
+  return eig(inv(b) @ a)
+
+
+def _generalized(a, b):
+  w, v = _pencil_eig(a, b)
+  order = _by_order(w)
+  v = _normalized(v[:, order])
+  return w[order], v.T[:, :, None] * v.T.conj()[:, None, :]
+
+
+def _qz(factors):
+  """|S|², |T|² and the projectors onto columns of Q and Z, in the order of our eigenvalues."""
+
+  def of(a, b):
+    plain = _plain(a, b)
+    s, t, *_ = map(np.asarray, factors(*plain))
+    values = np.asarray(pencil_values(s, t)[0] / pencil_values(s, t)[1])
+    w, v = _pencil_eig(a, b)
+    v = v[:, _nearest(values, w)]
+    real = not np.iscomplexobj(s)
+    if real:
+      for k in np.flatnonzero(np.diagonal(s, -1)):
+        v[:, k], v[:, k + 1] = _of_each(mpmath.re)(v[:, k]), _of_each(mpmath.im)(v[:, k])
+      # Others are real up to a phase.
+      turned = [x * mpmath.conj(x[np.argmax(abs(rounded(x)))]) for x in v.T]
+      v = np.array([_of_each(mpmath.re)(x) for x in turned], object).T
+    orthonormal = lambda x: _as_array(mpmath.qr(_as_matrix(x), mode="skinny")[0])
+    z = orthonormal(v)
+    q = orthonormal(b @ z)
+    if real:
+      for k in np.flatnonzero(np.diagonal(s, -1)):
+        own = slice(k, k + 2)
+        u, _, wh = svd((q.T @ b @ z)[own, own])
+        q[:, own], z[:, own] = q[:, own] @ u, z[:, own] @ wh.T
+    square = lambda x: abs(_adjoint(q) @ x @ z) ** 2
+    dyads = lambda x: x.T[:, :, None] * x.T.conj()[:, None, :]
+    s2, t2 = square(a), square(b)
+    return (np.triu(s2, -1), np.triu(t2), dyads(q), dyads(z))
+
+  return of
+
+
+def _ordqz(a, b):
+  results = _qz(lambda a, b: _reordered(a, b))(a, b)
+  s, t, *_ = map(np.asarray, _reordered(*_plain(a, b)))
+  values = np.asarray(pencil_values(s, t)[0] / pencil_values(s, t)[1])
+  w = _pencil_eig(a, b)[0]
+  return *results, w[_nearest(values, w)]
+
+
+def _reordered(a, b):
+  s, t, _, _, q, z = linalg.scipy.ordqz(a, b, "iuc")
+  return s, t, q, z
 
 
 # Block-tridiagonal systems and state-space models
@@ -323,6 +392,11 @@ ORACLES = {
     "eig_left": _eig(left=True),
     "schur": _schur("real"),
     "schur_complex": _schur("complex"),
+    "schur_sorted": _schur("real", lambda a, form: linalg.scipy.schur(a, form, sort="lhp")[:2]),
+    "qz": _qz(linalg.scipy.qz),
+    "ordqz": _ordqz,
+    "eig_generalized": _generalized,
+    "eigvals_generalized": lambda a, b: _generalized(a, b)[0],
     "hessenberg": _hessenberg,
     "hessenberg_h": lambda a: _hessenberg(a)[0],
     "block_tridiagonal_cholesky": _block_tridiagonal_cholesky,

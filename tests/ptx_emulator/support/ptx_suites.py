@@ -31,6 +31,8 @@ SLOW = (
     "(paths.py and test_residuals and complex128 and (eig] or schur] or svd))",
     "(paths.py and test_residuals and (eigvals] or qr_raw or qr_complete or householder_product))",
     "(paths.py and test_residuals and ormqr)",
+    "(paths.py and test_svd_by_blocks and not (float32 and 70) and not (complex128 and 75))",
+    "(paths.py and test_matrices_of_blocks)",
     "(paths.py and test_panels and (qr_complete or householder_product))",
     "(test_factorisations.py and test_large_residuals and (eig_left or schur or hessenberg))",
     "(test_factorisations.py and test_large_residuals and qr_pivoted)",

@@ -3,14 +3,13 @@
 //
 // A thread or a team of threads does all of it in shared memory. Larger systems take the Cholesky
 // handler and those that solve with its factor: linalg/_core/tuning.py.
+#pragma once
+
 #include "kernels/cuda/launch.h"
-#include "kernels/handlers.h"
 #include "kernels/small/positive_solve_logdet.h"
-#include "kernels/systems.h"
 #include "kernels/team/positive_solve.h"
 
 namespace linalg::cuda {
-namespace {
 
 // Matrices are n by n. `factor` is null where that is not wanted.
 template <class E>
@@ -119,39 +118,4 @@ void RunPositiveSolve(cudaStream_t stream, const GpuPositiveSolveProblem<Element
                On{GpuPath::kTeam, team});
 }
 
-void Run(cudaStream_t stream, const ffi::AnyBuffer& a, const ffi::AnyBuffer& b, Result& x,
-         Result& logdet, Result* factor, Result& info) {
-  DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
-    const auto systems = ReadSystems<T>(a, b, x, true);
-    const int64_t batch = systems.batch, n = systems.n;
-    Elements<T>(a, batch, {n, n}, "a");  // the systems cannot share one matrix
-    T* const triangle =
-        factor != nullptr ? Elements<T>(*factor, batch, {n, n}, "the factor") : nullptr;
-    RunPositiveSolve<T>(stream, {.batch = batch,
-                                 .n = ToInt(n),
-                                 .cols = ToInt(systems.cols),
-                                 .a = AsElements(systems.a),
-                                 .b = AsElements(systems.b),
-                                 .x = AsElements(systems.x),
-                                 .logdet = Elements<Real<T>>(logdet, batch, {}, "logdet"),
-                                 .factor = AsElements(triangle),
-                                 .info = Elements<int32_t>(info, batch, {}, "info")});
-  });
-}
-
-void PositiveSolveLogdet(cudaStream_t stream, ffi::AnyBuffer a, ffi::AnyBuffer b, Result x,
-                         Result logdet, Result info) {
-  Run(stream, a, b, x, logdet, nullptr, info);
-}
-
-void PositiveSolveLogdetFactor(cudaStream_t stream, ffi::AnyBuffer a, ffi::AnyBuffer b, Result x,
-                               Result logdet, Result factor, Result info) {
-  Run(stream, a, b, x, logdet, &factor, info);
-}
-
-}  // namespace
 }  // namespace linalg::cuda
-
-LINALG_HANDLER(linalg_positive_solve_logdet, linalg::cuda::PositiveSolveLogdet, LINALG_CAPTURED);
-LINALG_HANDLER(linalg_positive_solve_logdet_factor, linalg::cuda::PositiveSolveLogdetFactor,
-               LINALG_CAPTURED);
