@@ -217,14 +217,14 @@ SCIPY_FACTORS: tuple[Function, ...] = (
         "rq", behaviours=(RQ,), results={"rq(a)": "Array | Arrays2"},
         cases=(
             Case("rq", lambda a: linalg.scipy.rq(a, mode="economic"), _wide, (2,), _rq_ratio,
-                 _rq_oracle, invariant=_rq_invariant),
+                 _rq_oracle, invariant=_rq_invariant, zeros=True),
         )),
     _function(
         "qr_update", behaviours=(UPDATES,), arguments=(EYE, EYE, EYE[0], EYE[0]),
         results={"qr_update(a, a, a, a)": "Arrays2"},
         cases=(
             Case("qr_update", linalg.scipy.qr_update, _with_vectors, (2, 2, 2, 2),
-                 *_qr_of(_updated), invariant=_qr_invariant),
+                 *_qr_of(_updated), invariant=_qr_invariant, zeros=True),
         )),
     _function(
         "qr_insert", behaviours=(UPDATES,), arguments=(EYE, EYE, EYE[0], 1),
@@ -232,14 +232,14 @@ SCIPY_FACTORS: tuple[Function, ...] = (
         cases=(
             Case("qr_insert", lambda q, r, u: linalg.scipy.qr_insert(q, r, u, 1), _with_row,
                  (2, 2, 2),
-                 *_qr_of(_with_row_inserted), invariant=_qr_invariant),
+                 *_qr_of(_with_row_inserted), invariant=_qr_invariant, zeros=True),
         )),
     _function(
         "qr_delete", behaviours=(UPDATES,), arguments=(EYE, EYE, 1),
         results={"qr_delete(a, a, 1)": "Arrays2"},
         cases=(
             Case("qr_delete", lambda q, r: linalg.scipy.qr_delete(q, r, 1), _factors, (2, 2),
-                 *_qr_of(_with_row_deleted), invariant=_qr_invariant),
+                 *_qr_of(_with_row_deleted), invariant=_qr_invariant, zeros=True),
         )),
     _function(
         "eig_banded", behaviours=(BAND,), results={"eig_banded(a)": "Array | Arrays2"},
