@@ -7,14 +7,13 @@ import json
 import os
 import pathlib
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 # The processes share a GPU's memory, so none may preallocate it.
 ENVIRONMENT = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"} | os.environ
-PATIENCE_SECONDS = 10  # for processes to end
+PATIENCE_SECONDS = 5  # for processes to end
 
 
 @contextlib.contextmanager
@@ -43,29 +42,32 @@ class Lines:
     return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
-def run(
-    command: Sequence[str], count: int, turns: str | None
-) -> tuple[list[list[dict[str, Any]]], collections.Counter[int]]:
-  """Runs `count` processes, each with its own `--part` and `--output`.
+def kept(folder: pathlib.Path) -> list[list[dict[str, Any]]]:
+  """The Lines that processes have written there, oldest first, without empty ones."""
+  files = sorted(folder.glob("*.lines"))
+  return [lines for lines in map(Lines.read, files) if lines]
 
-  Returns the Lines that they wrote, without empty outputs, and the number of processes that ended
-  with each status.
+
+def run(
+    command: Sequence[str], count: int, turns: str | None, folder: pathlib.Path
+) -> collections.Counter[int]:
+  """Runs `count` processes, each with its own `--part`, and with an `--output` in the folder.
+
+  Returns the number of processes that ended with each status.
   """
   processes: list[subprocess.Popen[bytes]] = []
-  with tempfile.TemporaryDirectory() as name:
-    outputs = [pathlib.Path(name) / f"{part}.lines" for part in range(count)]
-    try:
-      for part, output in enumerate(outputs):
-        processes.append(subprocess.Popen(
-            [*command, "--part", str(part), "--output", str(output), "--turns",
-             turns or f"{name}/turns"],
-            stdout=subprocess.DEVNULL if part else None, env=ENVIRONMENT))
-      for process in processes:
-        process.wait()
-    except KeyboardInterrupt:
-      end(processes)
-    files = [lines for lines in map(Lines.read, outputs) if lines]
-  return files, collections.Counter(process.returncode for process in processes)
+  first = len(list(folder.glob("*.lines")))
+  try:
+    for part in range(count):
+      processes.append(subprocess.Popen(
+          [*command, "--part", str(part), "--output", str(folder / f"{first + part:04}.lines"),
+           "--turns", turns or f"{folder}/turns"],
+          stdout=subprocess.DEVNULL if part else None, env=ENVIRONMENT))
+    for process in processes:
+      process.wait()
+  except KeyboardInterrupt:
+    end(processes)
+  return collections.Counter(process.returncode for process in processes)
 
 
 def end(processes: list["subprocess.Popen[bytes]"]) -> None:

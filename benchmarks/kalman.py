@@ -142,6 +142,7 @@ def main() -> None:
   parser.add_argument("--steps", type=int, default=500)
   parser.add_argument("--shared", action="store_true", help="one model for all series")
   parser.add_argument("--dtype", default="float64")
+  parser.add_argument("--values-only", action="store_true", help="no gradients")
   parser.add_argument("--rounds", type=int, default=7)
   parser.add_argument("--seconds", type=float, default=20, help="at most, for one row")
   parser.add_argument("--output", type=pathlib.Path, help="a JSON file for the times")
@@ -159,7 +160,7 @@ def main() -> None:
   for column in ("", "ms", "scan / this", "ms to compile", "scan / this", "difference"):
     table.add_column(column, justify="right")
   cells = []
-  for gradient in (False, True):
+  for gradient in (False, True)[: 1 if args.values_only else 2]:
     calls, compile_ms, results = {}, {}, {}
     for name, (run, accelerated) in contenders(
         args.function, axes, args.batch > 0).items():

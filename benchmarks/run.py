@@ -26,6 +26,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -224,7 +225,7 @@ def _seconds(call: Callable[[], Any], calls: int) -> float:
 
 
 def _calls_per_sample(call: Callable[[], Any]) -> int:
-  call()  # compiles
+  """Expects that `call` has been called, since the first call may compile."""
   start = time.perf_counter()
   while time.perf_counter() - start < WARM_UP_SECONDS:
     call()
@@ -261,21 +262,29 @@ def wait_for_threads() -> float:
 
 
 def measure(
-    contestants: dict[str, Callable[[], Any]], max_rounds: int, max_seconds: float
+    contestants: dict[str, Callable[[], Any]], max_rounds: int, max_seconds: float,
+    slow: float = math.inf
 ) -> dict[str, list[float]]:
   """The seconds of a call: for each contestant, one sample in each round.
 
-  Waits for threads do not count in `max_seconds`.
+  Waits for threads do not count in `max_seconds`. A contestant whose call takes more than `slow`
+  seconds has one sample.
   """
-  calls = {name: _calls_per_sample(call) for name, call in contestants.items()}
-  samples: dict[str, list[float]] = {name: [] for name in contestants}
-  order = list(contestants)
+  samples: dict[str, list[float]] = {}
+  calls = {}
+  for name, call in contestants.items():
+    call()  # compiles
+    seconds = math.inf if slow == math.inf else _seconds(call, 1)
+    samples[name] = [seconds] if slow < seconds < math.inf else []
+    if not samples[name]:
+      calls[name] = _calls_per_sample(call)
+  order = list(calls)
   gc.collect()
   gc.disable()
   try:
     start = time.perf_counter()
     waited = 0.0
-    for done in range(max_rounds):
+    for done in range(max_rounds if order else 0):
       if done >= MIN_ROUNDS and time.perf_counter() - start - waited > max_seconds:
         break
       random.shuffle(order)
@@ -300,7 +309,7 @@ def summarise(samples: dict[str, list[float]]) -> dict[str, Any]:
     q1, median, q3 = map(_rounded, np.percentile(ratios, [25, 50, 75]))
     speedup[rival] = {"median": median, "q1": q1, "q3": q3}
   return {
-      "rounds": len(samples["ours"]),
+      "rounds": max(map(len, samples.values())),
       "seconds": {name: _rounded(np.median(times)) for name, times in samples.items()},
       "speedup": speedup,
   }
@@ -345,6 +354,8 @@ def measure_ceilings(dtypes: list[str]) -> dict[str, float]:
 
 # Cells
 
+GRADIENT = "grad "  # begins the name of an operation whose gradient is timed
+
 
 class Cell(NamedTuple):
   case: Contest
@@ -356,7 +367,7 @@ class Cell(NamedTuple):
 
   @property
   def op(self) -> str:
-    return f"grad {self.case.name}" if self.gradient else self.case.name
+    return GRADIENT + self.case.name if self.gradient else self.case.name
 
   def __str__(self) -> str:
     return f"{self.op} n={self.n} batch={self.batch} {self.dtype}"
@@ -386,6 +397,19 @@ def _batch(text: str) -> int | str:
   return text if text == MEMORY else int(text)
 
 
+def _shape(text: str) -> tuple[int, int]:
+  batch, n = map(int, text.split("x"))
+  return batch, n
+
+
+def cells_of(keys: Iterable[dict[str, Any]]) -> list[Cell]:
+  by_name = {case.name: case for case in CONTESTS}
+  return [
+      Cell(by_name[key["op"].removeprefix(GRADIENT)], key["n"], key["batch"], key["dtype"],
+           key.get("fills_memory", False), key["op"].startswith(GRADIENT))
+      for key in keys]
+
+
 def plan(args: argparse.Namespace) -> list[Cell]:
   def cell(case, n, batch, dtype):
     if batch != MEMORY:
@@ -393,13 +417,18 @@ def plan(args: argparse.Namespace) -> list[Cell]:
     batch = int(args.memory * 2**20) // case.timed.nbytes(n, 1, DTYPES[dtype])
     return Cell(case, n, batch, dtype, fills_memory=True, gradient=args.gradients)
 
-  cells = [
-      cell(case, n, batch, dtype)
-      for case in CONTESTS if case.name in args.ops
-      for dtype in case.dtypes if dtype in (*args.dtypes, *([] if args.gradients else ["i32"]))
-      for batch in args.batches
-      for n in args.sizes
-  ]
+  if args.cells:
+    cells = cells_of(json.loads(args.cells.read_text()))
+  else:
+    shapes = args.shapes or [(batch, n) for batch in args.batches for n in args.sizes]
+    cells = [
+        cell(case, n, batch, dtype)
+        for case in CONTESTS if case.name in args.ops
+        for dtype in case.dtypes if dtype in (*args.dtypes, *([] if args.gradients else ["i32"]))
+        for batch, n in shapes]
+    if args.shapes:
+      # A run that is ended early should have most of the shapes.
+      cells.sort(key=lambda cell: cell.estimated_seconds(args.platform))
   return cells if args.part is None else cells[args.part :: args.jobs]
 
 
@@ -415,7 +444,9 @@ def reason_to_skip(cell: Cell, args: argparse.Namespace) -> tuple[str, str] | No
   return None
 
 
-def measure_cell(cell: Cell, args: argparse.Namespace, peers: dict[str, Peer]) -> dict[str, Any]:
+def measure_cell(
+    cell: Cell, args: argparse.Namespace, peers: dict[str, Peer], begin: Callable[[], None]
+) -> dict[str, Any]:
   operands = cell.case.timed.make_operands(cell.n, cell.batch, DTYPES[cell.dtype])
   programs = make_programs(
       cell.case, operands, cell.gradient, args.alone, compiled=args.turns is not None)
@@ -428,7 +459,9 @@ def measure_cell(cell: Cell, args: argparse.Namespace, peers: dict[str, Peer]) -
       "flops": cell.batch * cell.flops(),
       "bytes": sum(x.size * x.dtype.itemsize for x in (*operands, *results))}
   with jobs.turn(args.turns):
-    return work | summarise(measure(contestants, args.rounds, args.seconds_per_cell))
+    begin()
+    return work | summarise(
+        measure(contestants, args.rounds, args.seconds_per_cell, args.slow_call))
 
 
 def measure_all(
@@ -464,7 +497,11 @@ def measure_all(
         jax.clear_caches()  # a process can map only so many compiled programs
         last_op = cell.case.name
       try:
-        result = measure_cell(cell, args, peers)
+        # A row that has only begun tells of a cell that never ended.
+        begin = lambda cell=cell: (
+            results.append(cell.key() | {"began": True}) if isinstance(results, jobs.Lines)
+            else None)
+        result = measure_cell(cell, args, peers, begin)
       except (MemoryError, RuntimeError, TypeError, ValueError) as error:
         result = {"skipped": f"failed: {type(error).__name__}: {error}"}
         console.print(f"{cell}: {result['skipped']}", style="red", markup=False)
@@ -560,6 +597,10 @@ def parse_arguments() -> argparse.Namespace:
   add("--sizes", nargs="+", type=int, metavar="N", help="the n of the matrices")
   add("--batches", nargs="+", type=_batch, metavar="BATCH",
       help=f"numbers of matrices, or '{MEMORY}': as many as --memory allows")
+  add("--shapes", nargs="+", type=_shape, metavar="BATCHxN",
+      help="instead of --sizes and --batches; the fastest cells are measured first")
+  add("--cells", type=pathlib.Path, metavar="FILE",
+      help="instead of a grid: a JSON list of objects with op, n, batch and dtype")
   add("--dtypes", nargs="+", choices=dtypes, metavar="DTYPE", help=", ".join(dtypes))
   add("--gradients", action="store_true",
       help="the value and the gradient of a sum of the results, beside stock's and beside our "
@@ -576,11 +617,18 @@ def parse_arguments() -> argparse.Namespace:
       help=f"no further round after this time, but at least {MIN_ROUNDS}")
   add("--call-limit", type=float, metavar="SECONDS",
       help="skip cells in which one call is estimated to take longer")
+  add("--slow-call", type=float, default=math.inf, metavar="SECONDS",
+      help="time a contestant once if its call takes longer")
   add("--memory", type=float, metavar="MIB",
       help="skip cells whose operands are larger (default: 64; 4096 on a GPU)")
+  add("--no-ceilings", action="store_true",
+      help="do not measure the largest product and a copy, whose programs take long to compile")
   add("--jobs", type=int, default=1,
       help="processes that make operands and compile, for a GPU, whose memory they share; they "
       "measure in turn, while others compile")
+  add("--keep", type=pathlib.Path, metavar="FOLDER",
+      help="each row is written there when it is measured; cells that are there already are not "
+      "measured again; no tables are shown")
   add("--part", type=int, help=argparse.SUPPRESS)  # the index of this job
   add("--turns", metavar="FILE",
       help="what processes lock that measure in turn, others than this run's jobs too")
@@ -602,18 +650,46 @@ def parse_arguments() -> argparse.Namespace:
   return args
 
 
+def _key(cell: dict[str, Any]) -> tuple[Any, ...]:
+  return tuple(map(cell.get, ("op", "n", "batch", "dtype", "fills_memory")))
+
+
+MOST_BEGINNINGS = 2  # of a cell that never ends
+
+
+def rows_of(lines: list[list[dict[str, Any]]]) -> dict[tuple[Any, ...], dict[str, Any]]:
+  """The rows of cells that are measured, or that did not end when they were begun twice."""
+  rows: dict[tuple[Any, ...], dict[str, Any]] = {}
+  begun: collections.Counter[tuple[Any, ...]] = collections.Counter()
+  for cell in [cell for file in lines for cell in file[1:]]:
+    if "began" in cell:
+      begun[_key(cell)] += 1
+      if begun[_key(cell)] == MOST_BEGINNINGS:
+        rows.setdefault(_key(cell), cell | {"skipped": "failed: it did not end"})
+    else:
+      rows[_key(cell)] = cell
+  return rows
+
+
 def run_jobs(args: argparse.Namespace) -> tuple[dict[str, Any], list[dict[str, Any]]]:
   """Divides the cells of a run among processes. Returns its header and its cells."""
-  files, ended = jobs.run([sys.executable, *sys.argv], args.jobs, args.turns)
+  cells = plan(args)
+  with contextlib.ExitStack() as stack:
+    folder = args.keep or pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    folder.mkdir(parents=True, exist_ok=True)
+    kept = rows_of(jobs.kept(folder))
+    todo = folder / "todo.json"
+    todo.write_text(json.dumps([x.key() for x in cells if _key(x.key()) not in kept]))
+    ended = jobs.run(
+        [sys.executable, *sys.argv, "--cells", str(todo)], args.jobs, args.turns, folder)
+    files = jobs.kept(folder)
   if set(ended) != {0}:
     print(f"The processes ended with {dict(ended)}.", file=sys.stderr)
   if not files:
     sys.exit("None of them has measured anything.")
   header = files[0][0] | {"command": command(), "interrupted": set(ended) != {0}}
-  key = lambda cell: tuple(map(cell.get, ("op", "n", "batch", "dtype", "fills_memory")))
-  places = {key(cell.key()): place for place, cell in enumerate(plan(args))}
-  cells = [cell for file in files for cell in file[1:]]
-  return header, sorted(cells, key=lambda cell: places[key(cell)])
+  rows = rows_of(files)
+  return header, [rows[key] for key in (_key(cell.key()) for cell in cells) if key in rows]
 
 
 def run_here(
@@ -640,7 +716,7 @@ def run_here(
       "interrupted": False,
   }
   try:
-    if not args.part:
+    if not args.part and not args.no_ceilings:
       with jobs.turn(args.turns):
         header["ceilings"] = measure_ceilings(args.dtypes)
     if args.part is not None:
@@ -664,7 +740,7 @@ def main() -> None:
   if args.part is not None:
     sys.exit(130 if run_here(args, jobs.Lines(args.output))["interrupted"] else 0)
   cells: list[dict[str, Any]] = []
-  if args.jobs > 1:
+  if args.jobs > 1 or args.keep:
     header, cells = run_jobs(args)
   else:
     header = run_here(args, cells)
@@ -674,7 +750,7 @@ def main() -> None:
   if header["interrupted"]:
     print("Interrupted: what was measured is kept.")
   Console().print(f"Wrote {path}", soft_wrap=True, highlight=False)
-  if any(cell.get("speedup") for cell in cells):
+  if any(cell.get("speedup") for cell in cells) and not args.keep:
     report.show(path)
   if header["interrupted"]:
     sys.exit(130)

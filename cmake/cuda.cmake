@@ -42,7 +42,8 @@ if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
     set(CMAKE_CUDA_COMPILER "${LINALG_NVCC}")
   endif()
 endif()
-# The handlers call the libraries of CUDA 13, which come with jax's plugin of that name.
+# The handlers call the libraries of the toolkit's major version, which come with jax's plugin of that
+# version. nvcc 12.1 is the first that compiles the kernels' C++20.
 set(nvcc "${CMAKE_CUDA_COMPILER}")
 if(NOT nvcc)
   set(nvcc "$ENV{CUDACXX}")
@@ -52,8 +53,8 @@ if(nvcc)
   execute_process(COMMAND "${nvcc}" --version OUTPUT_VARIABLE nvcc_version ERROR_QUIET)
   string(REGEX MATCH "release ([0-9.]+)" nvcc_version "${nvcc_version}")
   set(nvcc_version "${CMAKE_MATCH_1}")
-  if(nvcc_version VERSION_LESS 13)
-    set(reason "${nvcc} is not an nvcc of CUDA 13 or later")
+  if(nvcc_version VERSION_LESS 12.1)
+    set(reason "${nvcc} is not an nvcc of CUDA 12.1 or later")
     if(LINALG_CUDA STREQUAL "ON")
       message(FATAL_ERROR "LINALG_CUDA=ON, but ${reason}")
     endif()
@@ -109,8 +110,15 @@ target_compile_options(_cuda PRIVATE -Wall -Wextra)
 target_link_libraries(_cuda PRIVATE linalg_cuda_kernels ${CMAKE_DL_LIBS})
 export_initialisation_alone(_cuda)
 # dlopen also searches these directories of NVIDIA's wheels, beside this package or beside its
-# source tree.
-set_target_properties(
-  _cuda PROPERTIES BUILD_WITH_INSTALL_RPATH ON
-                   INSTALL_RPATH "$ORIGIN/../nvidia/cu13/lib;$ORIGIN/../../nvidia/cu13/lib")
+# source tree. The wheels of CUDA 12 have one for each library.
+if(CMAKE_CUDA_COMPILER_VERSION VERSION_LESS 13)
+  set(library_folders cublas/lib cusolver/lib)
+else()
+  set(library_folders cu13/lib)
+endif()
+set(rpath "")
+foreach(folder IN LISTS library_folders)
+  list(APPEND rpath "$ORIGIN/../nvidia/${folder}" "$ORIGIN/../../nvidia/${folder}")
+endforeach()
+set_target_properties(_cuda PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "${rpath}")
 install(TARGETS _cuda LIBRARY DESTINATION ${cuda_package})

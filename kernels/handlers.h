@@ -99,12 +99,8 @@ consteval Backends CpuOnly([[maybe_unused]] std::string_view on_gpu) { return kC
   visit(linalg_ormqr, CpuOnly("products and one triangular solve"), "Tnm TX TSU > TSU", "left", \
         "transpose")                                                                            \
   visit(linalg_parlett, CpuOnly("products and triangular solves"), "Tnn Tmn Tmn R > Tnn")       \
-  visit(linalg_positive_solve_logdet,                                                           \
-        CpuOnly("a Cholesky factorisation, a solve and a sum of logarithms"),                   \
-        "Tnn Tnk > Tnk R I")                                                                    \
-  visit(linalg_positive_solve_logdet_factor,                                                    \
-        CpuOnly("a Cholesky factorisation, a solve and a sum of logarithms"),                   \
-        "Tnn Tnk > Tnk R Tnn I")                                                                \
+  visit(linalg_positive_solve_logdet, kBoth, "Tnn Tnk > Tnk R I")                               \
+  visit(linalg_positive_solve_logdet_factor, kBoth, "Tnn Tnk > Tnk R Tnn I")                    \
   visit(linalg_positive_solve_logdet_jvp, CpuOnly("solves and products"),                       \
         "Tnn Tnk Tnn Tnk > Tnk R")                                                              \
   visit(linalg_positive_solve_logdet_vjp, CpuOnly("solves and products"),                       \

@@ -20,7 +20,7 @@ def _cuda() -> str:
     targets.load_cuda_libraries()
     libraries = "found"
   except RuntimeError:
-    libraries = "not found (pip install 'jax-linalg[cuda13]')"
+    libraries = f"not found (pip install 'jax-linalg[cuda{version[0]}]')"
   return f"{built}; cuSOLVER and cuBLAS {libraries}"
 
 

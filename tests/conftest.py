@@ -113,6 +113,9 @@ def _is_left_out(config: pytest.Config, item: pytest.Item) -> bool:
   rarer = next((mark for mark in marks if item.get_closest_marker(mark)), None)
   if item.get_closest_marker("cpu") and config.option.device != "cpu":
     return True
+  parameters = getattr(getattr(item, "callspec", None), "params", {})
+  if config.option.orders and parameters.get("n") not in {None, *config.option.orders}:
+    return True
   return rarer is not None and not _wants(config, rarer)
 
 
@@ -132,6 +135,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
   parser.addoption(
       "--turn", type=int, default=0,
       help="which of the tests with `selection.one_in` run by default (0, 1, ...)")
+  parser.addoption(
+      "--orders", type=lambda text: set(map(int, text.split(","))), metavar="N,N",
+      help="the only values of the parameter n, where a test has one")
 
 
 def pytest_configure(config: pytest.Config) -> None:

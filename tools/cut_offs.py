@@ -1,20 +1,19 @@
-"""Finds the crossovers of kernels/cuda/tuning.h and the limits in linalg/_core/tuning.py, from
+"""Judges the crossovers of kernels/cuda/tuning.h and the limits in linalg/_core/tuning.py, from
 times of both paths at the same sizes.
 
-  python tools/cut_offs.py vary less --kept FOLDER     # then build and measure, to less.json
-  python tools/cut_offs.py vary more --kept FOLDER     # then build and measure, to more.json
-  python tools/cut_offs.py decide --kept FOLDER --less less.json --more more.json
-  python tools/cut_offs.py restore --kept FOLDER
+  python tools/cut_offs.py vary less FOLDER     # then build there
+  python tools/cut_offs.py vary more FOLDER     # then build there
+  python tools/cut_offs.py cells cells.json     # then measure with both builds
+  python tools/cut_offs.py judge --less less.json --more more.json
 
-tools/on_gpu.py does all of it, and has the commands that measure. `vary` writes the least, or the
-largest, value of each grid into both files. FOLDER keeps the originals until `decide` or `restore`.
-Sizes between these values take the path above the cut-off in one build, and the path below it in
-the other.
+tools/on_gpu.py does all of it. `vary` writes both files into FOLDER, with the least value of each
+grid, or the largest. Sizes between these values take the path above the crossover in one build, and
+the path below it in the other. `cells` writes the cells that benchmarks/run.py should measure.
 
-`decide` picks the value of each grid with which all these sizes take the least time, by the sum of
-logarithms. A value stays where the change would win less than NOISE for the sizes whose path it
-changes. `decide` writes the values into the originals, the times of both builds to
-benchmarks/crossovers/, and prints a Markdown table.
+`judge` prints a Markdown table with a row for each constant. It finds the value with which all
+measured sizes take the least time, by the sum of logarithms. The verdict is to keep the constant if
+that value would win less than NOISE for the sizes whose path it changes, else to raise or to lower
+it. `--rows FOLDER` writes the times in the format of benchmarks/crossovers/.
 """
 
 import argparse
@@ -22,9 +21,8 @@ import json
 import math
 import pathlib
 import re
-import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -41,9 +39,31 @@ NOISE = 1.05
 # The least number of sizes for a decision.
 FEWEST = 3
 
-# Keys are op, n and dtype.
-Times = dict[tuple[str, int, str], float]
-Key = Callable[[int, int], int]
+# Bytes of a batch of matrices, unless LARGEST_BATCH of them are less.
+BATCH_BYTES = 1 << 29
+LARGEST_BATCH = 20_000
+# Sizes that are measured on each side of a constant.
+SIDE = 3
+
+
+class Cell(NamedTuple):
+  op: str
+  n: int
+  batch: int
+  dtype: str
+
+  @property
+  def size(self) -> int:
+    return BYTES[self.dtype]
+
+
+Times = dict[Cell, float]
+Key = Callable[[Cell], float]
+Shape = tuple[int, int]  # batch and n
+
+
+def usual(n: int, size: int) -> Shape:
+  return min(LARGEST_BATCH, BATCH_BYTES // (n * n * size)), n
 
 
 class CutOff(NamedTuple):
@@ -53,13 +73,17 @@ class CutOff(NamedTuple):
   dtypes: tuple[str, ...]
   least: int
   most: int
-  # Operation -> the quantity that is compared with the constant, from n and a number's bytes.
+  # Operation -> the quantity that is compared with the constant.
   ops: dict[str, Key]
   # The values that have kernels, if not all.
   values: tuple[int, ...] = ()
   # The text before the value in the file, and how the value is written.
   before: str = ""
   written: Callable[[int], str] = str
+  # The shapes that decide, if they are not those of `usual`.
+  shapes: tuple[Shape, ...] = ()
+  # Whether the constant is the least of the path after it instead.
+  first: bool = False
 
   @property
   def name(self) -> str:
@@ -69,25 +93,49 @@ class CutOff(NamedTuple):
   def file(self) -> str:
     return CUDA if self.constant.startswith("k") else PYTHON
 
-  def sizes(self, op: str, dtype: str) -> list[int]:
-    """The orders n that decide.
+  def last(self, value: float) -> float:
+    """The largest key of the path before the crossover."""
+    return value - 1 if self.first else value
 
-    Each takes one path with the least value, and the other with the largest.
-    """
-    key, size = self.ops[op], BYTES[dtype]
-    return [n for n in range(1, 257) if self.least < key(n, size) <= self.most]
+  def key(self, cell: Cell) -> float:
+    return self.ops[cell.op](cell)
+
+  def deciding(self, op: str, dtype: str) -> list[Cell]:
+    """The cells that take one path with the least value, and the other with the largest."""
+    shapes = self.shapes or [usual(n, BYTES[dtype]) for n in range(1, 257)]
+    cells = [Cell(op, n, batch, dtype) for batch, n in shapes]
+    return [x for x in cells if self.last(self.least) < self.key(x) <= self.last(self.most)]
+
+  def measured(self, current: int) -> list[Cell]:
+    """The nearest, the farthest and middle cells on each side of the current value."""
+    found = []
+    for op in self.ops:
+      for dtype in self.dtypes:
+        cells = sorted(self.deciding(op, dtype), key=self.key)
+        sides = (
+            [x for x in cells if self.key(x) <= self.last(current)][::-1],
+            [x for x in cells if self.key(x) > self.last(current)])
+        for side in sides:
+          count = min(SIDE, len(side))
+          found += [side[round(i * (len(side) - 1) / max(count - 1, 1))] for i in range(count)]
+    return found
 
 
-def side(n: int, size: int) -> int:
-  return n
+def side(cell: Cell) -> float:
+  return cell.n
 
 
-def square(n: int, size: int) -> int:
-  return n * n * size
+def square(cell: Cell) -> float:
+  return cell.n * cell.n * cell.size
 
 
-def two_squares(n: int, size: int) -> int:
-  return 2 * n * n * size
+def two_squares(cell: Cell) -> float:
+  return 2 * square(cell)
+
+
+def arrays(squares: int, columns: int) -> Key:
+  """Bytes of so many matrices and vectors."""
+  return lambda cell: (squares * cell.n + columns) * cell.n * cell.size
 
 
 BOTH = tuple(BYTES)
@@ -118,7 +166,26 @@ def of_bytes(nbytes: int) -> str:
 
 
 def of_side(n: int) -> str:
-  return f"Limit({n}, nbytes={square(n, BYTES['f64'])})"
+  return f"Limit({n}, nbytes={n * n * BYTES['f64']})"
+
+
+def of_shapes(
+    constant: str, least: int, most: int, op: str, key: Key, shapes: Iterable[Shape],
+    dtypes: tuple[str, ...] = BOTH, first: bool = False) -> CutOff:
+  return CutOff(
+      constant, dtypes, least, most, {op: key}, (), rf"\b{constant} = ", str, tuple(shapes), first)
+
+
+def batch(cell: Cell) -> float:
+  return cell.batch
+
+
+def rows_of_batch(cell: Cell) -> float:
+  return -(-cell.n // cell.batch)
+
+
+def of_one(batch: int, *orders: int) -> list[Shape]:
+  return [(batch, n) for n in orders]
 
 
 # The grids of an operation's cut-offs must not overlap. In the build with the least values, the
@@ -131,9 +198,9 @@ CUT_OFFS = [
     of_dtype("kThreadCholeskyBytes", "f32", 256, 1024, {"cholesky": square}),
     of_dtype("kThreadCholeskyBytes", "f64", 512, 2048, {"cholesky": square}),
     of_number("kThreadTriangularBytes", 512, 2304, {"triangular_solve": two_squares}),
-    of_number("kThreadQrBytes", 800, 2700, {"qr": lambda n, size: (2 * n * n + n) * size}),
-    of_number("kThreadSvdBytes", 350, 2100, {"svd": lambda n, size: (5 * n * n + 2 * n) * size}),
-    of_number("kThreadEighBytes", 640, 2600, {"eigh": lambda n, size: (3 * n * n + 9 * n) * size}),
+    of_number("kThreadQrBytes", 800, 2700, {"qr": arrays(2, 1)}),
+    of_number("kThreadSvdBytes", 350, 2100, {"svd": arrays(5, 2)}),
+    of_number("kThreadEighBytes", 640, 2600, {"eigh": arrays(3, 9)}),
     of_dtype("kWarpLu", "f32", 16, 64, {"lu": side, "inv": side}, (16, 32, 64)),
     of_dtype("kWarpLu", "f64", 16, 32, {"lu": side, "inv": side}, (16, 32),
              r" = sizeof\(E\) == 4 +\? \d+\s+: sizeof\(E\) == 8 +\? "),
@@ -144,6 +211,26 @@ CUT_OFFS = [
     of_number("kTeamTriangular", 80, 144, {"triangular_solve": side}),
     of_number("kTeamEigh", 64, 128, {"eigh": side}),
     of_number("kTeamSvd", 40, 80, {"svd": side}),
+    of_shapes("kPanelsCholeskyRatio", 32, 1024, "cholesky", lambda cell: cell.n // cell.batch,
+              [(2, 2048), (4, 2048), (2, 512), (8, 1024), (4, 256)]),
+    of_shapes("kPanelsLu", 512, 2048, "lu", side, of_one(40, 768, 1024, 1280, 1536, 2048)),
+    of_shapes("kPanelsSubstitution", 512, 2048, "triangular_solve", side,
+              of_one(40, 768, 1024, 1280, 1536, 2048)),
+    of_shapes("kPanelQrRowsOfBatch", 128, 2048, "qr", rows_of_batch,
+              [*of_one(1, 256, 512, 1024, 1536, 2048), (2, 1536)]),
+    of_shapes("kPanelQrRows", 1024, 4096, "qr", side, of_one(8, 1536, 2048, 3072, 3584, 4096),
+              ("f32",)),
+    of_shapes("kJacobiBlocksSvd", 256, 1024, "svd", side, of_one(16, 320, 512, 1024)),
+    # All sides are below the least kJacobiBlocksSvd, and the batches above are the largest here.
+    of_shapes("kJacobiBlocksBatch", 1, 16, "svd", batch, [(x, 192) for x in (1, 2, 3, 4, 8, 12)],
+              first=True),
+    of_shapes("kGlobalBatch", 4, 64, "eig", batch, [(x, 100) for x in (4, 12, 23, 24, 40)],
+              first=True),
+    # All batches are below the least kFewTridiagonal, and all of its orders above the largest here.
+    of_shapes("kLongTridiagonal", 32, 512, "tridiagonal_solve", side,
+              of_one(1000, 32, 48, 63, 64, 96, 128, 256), first=True),
+    of_shapes("kFewTridiagonal", 1024, 16384, "tridiagonal_solve", batch,
+              [(x, 1024) for x in (2048, 4096, 8192, 16384)]),
     of_handlers("CHOLESKY_DERIVATIVE", "grad cholesky", 400, 2048, square, of_bytes),
     of_handlers("EIGH_DERIVATIVE", "grad eigh", 8, 32),
     of_handlers("SVD_DERIVATIVE", "grad svd", 8, 32),
@@ -172,31 +259,42 @@ def with_value(cut_off: CutOff, text: str, value: int) -> str:
   return text[:found.start(2)] + cut_off.written(value) + text[found.end(2):]
 
 
-class Decision(NamedTuple):
-  value: int
+class Judgement(NamedTuple):
+  value: int  # the best one
   sizes: int  # how many it is based on
   gain: float  # the speed-up of the sizes whose path changes, or would change
+  verdict: str
+  # The nearest measured cells on both sides of the current value.
+  nearest: tuple[Cell, ...] = ()
 
 
-def decide(cut_off: CutOff, current: int, before: Times, after: Times) -> Decision:
-  """`before` has times of the path below the cut-off, `after` of the path above it."""
-  points = [
-      (key(n, BYTES[dtype]), math.log(before[op, n, dtype] / after[op, n, dtype]))
-      for op, key in cut_off.ops.items() for dtype in cut_off.dtypes
-      for n in cut_off.sizes(op, dtype)
-      if (op, n, dtype) in before and (op, n, dtype) in after]
+def judge(cut_off: CutOff, current: int, before: Times, after: Times) -> Judgement:
+  """`before` has times of the path below the crossover, `after` of the path above it."""
+  cells = [
+      cell for op in cut_off.ops for dtype in cut_off.dtypes for cell in cut_off.deciding(op, dtype)
+      if cell in before and cell in after]
+  points = [(cut_off.key(x), math.log(before[x] / after[x])) for x in cells]
 
-  def loss(value: int) -> float:
-    return sum(x for at, x in points if at <= value)
+  def loss(value: float) -> float:
+    return sum(x for at, x in points if at <= cut_off.last(value))
 
   if len(points) < FEWEST:
-    return Decision(current, len(points), 1.0)
-  values = cut_off.values or {cut_off.least, current, *(at for at, _ in points)}
+    return Judgement(current, len(points), 1.0, "not measured")
+  own = [int(math.floor(at)) + cut_off.first for at, _ in points]
+  values = cut_off.values or {cut_off.least, current, *own}
   # If several values take the same time, the nearest to the current one.
   best = min(values, key=lambda value: (round(loss(value), 9), abs(value - current)))
-  changed = sum(min(best, current) < at <= max(best, current) for at, _ in points)
+  low, high = sorted((cut_off.last(best), cut_off.last(current)))
+  changed = sum(low < at <= high for at, _ in points)
   gain = math.exp((loss(current) - loss(best)) / max(changed, 1))
-  return Decision(best if gain >= NOISE else current, len(points), gain)
+  verdict = "keep" if gain < NOISE else "raise" if best > current else "lower"
+  below = [x for x in cells if cut_off.key(x) <= cut_off.last(current)]
+  above = [x for x in cells if cut_off.key(x) > cut_off.last(current)]
+  nearest = (
+      *[max(some, key=cut_off.key) for some in (below,) if some],
+      *[min(some, key=cut_off.key) for some in (above,) if some])
+  return Judgement(
+      best if verdict != "keep" else current, len(points), gain, verdict, nearest)
 
 
 class Measured(NamedTuple):
@@ -211,35 +309,17 @@ def times_of(files: Sequence[pathlib.Path]) -> Measured:
   """Reads the files that exist."""
   read = [json.loads(file.read_text()) for file in files if file.exists()]
   if not read:
-    raise FileNotFoundError(f"none of {', '.join(map(str, files))}")
+    return Measured({}, {})
   cells = [cell for run in read for cell in run["cells"] if "seconds" in cell]
-  batch = max((cell["batch"] for cell in cells), default=0)
-  times = {(cell["op"], cell["n"], cell["dtype"]): cell["seconds"]["ours"]
-           for cell in cells if cell["batch"] == batch}
+  times = {Cell(cell["op"], cell["n"], cell["batch"], cell["dtype"]): cell["seconds"]["ours"]
+           for cell in cells}
   machine, commands = read[-1]["machine"], [run["command"] for run in read if "command" in run]
   row = {"machine": machine.get("device") or machine["cpu"], "date": read[-1]["date"][:10]}
-  if commands:
-    row["command"] = "; ".join(commands)
-  return Measured(times, {**row, "batch": batch})
+  return Measured(times, row | ({"command": "; ".join(commands)} if commands else {}))
 
 
-def kept(folder: pathlib.Path) -> dict[str, pathlib.Path]:
-  """Where the original files are kept while the values vary."""
-  return {file: folder / pathlib.Path(file).name for file in (CUDA, PYTHON)}
-
-
-def originals(folder: pathlib.Path) -> dict[str, str]:
-  """The texts of the originals, which are kept from now on."""
-  folder.mkdir(parents=True, exist_ok=True)
-  for file, path in kept(folder).items():
-    if not path.exists():
-      shutil.copy(ROOT / file, path)
-  return {file: path.read_text() for file, path in kept(folder).items()}
-
-
-def write(texts: dict[str, str]) -> None:
-  for file, text in texts.items():
-    (ROOT / file).write_text(text)
+def texts() -> dict[str, str]:
+  return {file: (ROOT / file).read_text() for file in (CUDA, PYTHON)}
 
 
 def varied(texts: dict[str, str], bound: str) -> dict[str, str]:
@@ -251,78 +331,96 @@ def varied(texts: dict[str, str], bound: str) -> dict[str, str]:
   return texts
 
 
-def decided(
-    texts: dict[str, str], before: Measured, after: Measured
-) -> tuple[dict[str, str], list[str]]:
-  """The texts with the decided values, and a table of them."""
-  texts = dict(texts)
-  lines = ["| constant | operations | sizes | value | decided | gain |",
-           "|---|---|---:|---:|---:|---:|"]
+def write(texts: dict[str, str], folder: pathlib.Path) -> None:
+  for file, text in texts.items():
+    (folder / file).parent.mkdir(parents=True, exist_ok=True)
+    (folder / file).write_text(text)
+
+
+def cells(texts: dict[str, str]) -> list[Cell]:
+  """The cells of all constants, each once."""
+  found = (x for cut_off in CUT_OFFS
+           for x in cut_off.measured(value_of(cut_off, texts[cut_off.file])))
+  return list(dict.fromkeys(found))
+
+
+def of_header(text: str) -> list[str]:
+  """The constants that a header defines, in its order."""
+  return re.findall(r"^inline constexpr [\w:]+ (k\w+)\b", text, re.MULTILINE)
+
+
+def _shown(cell: Cell, before: Times, after: Times) -> str:
+  times = " and ".join(f"{1e3 * x[cell]:.4g}" for x in (before, after))
+  return f"{cell.op} {cell.batch}x{cell.n} {cell.dtype}: {times}"
+
+
+def table(texts: dict[str, str], before: Times, after: Times) -> list[str]:
+  lines = [
+      "| constant | value | verdict | best | gain | sizes | the nearest sizes: milliseconds by the "
+      "path below the constant and by the path above it |", "|---|---:|---|---:|---:|---:|---|"]
   for cut_off in CUT_OFFS:
     current = value_of(cut_off, texts[cut_off.file])
-    found = decide(cut_off, current, before.times, after.times)
-    enough = found.sizes >= FEWEST
-    if enough:
-      texts[cut_off.file] = with_value(cut_off, texts[cut_off.file], found.value)
-    at_end = enough and found.value in (cut_off.least, cut_off.most) and not cut_off.values
+    found = judge(cut_off, current, before, after)
+    # Values beyond the grid were not measured.
+    at_end = found.value != current and found.value in (cut_off.least, cut_off.most)
+    best = f"{found.value}{', an end of its grid' * (at_end and not cut_off.values)}"
+    measured = found.verdict != "not measured"
     lines.append(
-        f"| {cut_off.name} | {', '.join(cut_off.ops)} | {found.sizes} | {current} | "
-        f"{found.value if enough else 'too few sizes'}{', an end of its grid' * at_end} | "
-        f"{f'{found.gain:.2f}' if enough else ''} |")
-  return texts, lines
+        f"| {cut_off.name} | {current} | {found.verdict} | {best if measured else ''} | "
+        f"{f'{found.gain:.2f}' if measured else ''} | {found.sizes} | "
+        f"{'; '.join(_shown(x, before, after) for x in found.nearest)} |")
+  known = {x.constant for x in CUT_OFFS}
+  others = [name for name in of_header(texts[CUDA]) if name not in known]
+  if others:
+    lines += ["", "Not compared: " + ", ".join(dict.fromkeys(others)) + "."]
+  return lines
 
 
-def keep_times(before: Measured, after: Measured) -> None:
-  """Writes the times of both builds to the files of benchmarks/crossovers, in the place of those of
-  an earlier decision."""
-  for file, name in CROSSOVERS.items():
-    constants: list[str] = []
-    rows: list[dict[str, Any]] = []
-    for cut_off in CUT_OFFS:
-      keys = [(op, n, dtype) for op in cut_off.ops for dtype in cut_off.dtypes
-              for n in cut_off.sizes(op, dtype)
-              if (op, n, dtype) in before.times and (op, n, dtype) in after.times]
-      if cut_off.file != file or len(keys) < FEWEST:
-        continue
-      constants += [cut_off.constant] * (cut_off.constant not in constants)
-      for key in keys:
-        seconds = [before.times[key], after.times[key]]
-        rows.append(before.row | {
-            "operation": key[0], "n": key[1], "dtype": DTYPES[key[2]],
-            "compares": [f"below {cut_off.constant}", f"above {cut_off.constant}"],
-            "ratio": round(seconds[0] / seconds[1], 3), "seconds": seconds})
-    if rows:
-      path = ROOT / "benchmarks" / "crossovers" / name
-      path.parent.mkdir(parents=True, exist_ok=True)
-      crossover.write(path, {"constants": constants, "source": file, "rows": rows})
+def rows(before: Measured, after: Measured, file: str) -> dict[str, Any]:
+  """The times of both builds at the constants of a file, as benchmarks/crossovers has them."""
+  constants: dict[str, None] = {}
+  found: list[dict[str, Any]] = []
+  for cut_off in CUT_OFFS:
+    some = [x for op in cut_off.ops for dtype in cut_off.dtypes
+            for x in cut_off.deciding(op, dtype) if x in before.times and x in after.times]
+    if cut_off.file != file or len(some) < FEWEST:
+      continue
+    constants[cut_off.constant] = None
+    for cell in some:
+      seconds = [before.times[cell], after.times[cell]]
+      found.append(before.row | {
+          "operation": cell.op, "n": cell.n, "batch": cell.batch, "dtype": DTYPES[cell.dtype],
+          "compares": [f"below {cut_off.constant}", f"above {cut_off.constant}"],
+          "ratio": round(seconds[0] / seconds[1], 3), "seconds": seconds})
+  return {"constants": list(constants), "source": file, "rows": found}
 
 
-def main() -> None:
-  parser = argparse.ArgumentParser(description="Decides the cut-offs of CUDA's handlers.")
+def main(arguments: Iterable[str] | None = None) -> None:
+  parser = argparse.ArgumentParser(description="Judges the crossovers of CUDA's handlers.")
   commands = parser.add_subparsers(dest="command", required=True)
   vary = commands.add_parser("vary", help="writes the least or the largest values")
   vary.add_argument("bound", choices=("less", "more"))
-  choose = commands.add_parser("decide", help="writes what the times decide")
+  vary.add_argument("folder", type=pathlib.Path)
+  listed = commands.add_parser("cells", help="writes the cells to measure")
+  listed.add_argument("file", type=pathlib.Path)
+  judged = commands.add_parser("judge", help="prints a table of verdicts")
   for bound in ("less", "more"):
-    choose.add_argument(f"--{bound}", type=pathlib.Path, nargs="+", required=True,
+    judged.add_argument(f"--{bound}", type=pathlib.Path, nargs="+", required=True,
                         help="the JSON that benchmarks/run.py wrote of that build")
-  restore = commands.add_parser("restore", help="writes the originals")
-  for command in (vary, choose, restore):
-    command.add_argument("--kept", type=pathlib.Path, required=True,
-                         help="the folder of the originals")
-  args = parser.parse_args()
-  texts = originals(args.kept)
+  judged.add_argument("--rows", type=pathlib.Path, metavar="FOLDER",
+                      help="where to write the times")
+  args = parser.parse_args(None if arguments is None else list(arguments))
   if args.command == "vary":
-    texts = varied(texts, args.bound)
-  elif args.command == "decide":
+    write(varied(texts(), args.bound), args.folder)
+  elif args.command == "cells":
+    args.file.write_text(json.dumps([x._asdict() for x in cells(texts())]))
+  else:
     before, after = times_of(args.more), times_of(args.less)
-    texts, lines = decided(texts, before, after)
-    keep_times(before, after)
-    print("\n".join(lines))
-  write(texts)
-  if args.command != "vary":
-    for path in kept(args.kept).values():
-      path.unlink()
+    print("\n".join(table(texts(), before.times, after.times)))
+    for file, name in CROSSOVERS.items():
+      if args.rows and (found := rows(before, after, file))["rows"]:
+        args.rows.mkdir(parents=True, exist_ok=True)
+        crossover.write(args.rows / name, found)
 
 
 if __name__ == "__main__":

@@ -1,16 +1,19 @@
 // Cholesky factors of Hermitian positive definite matrices, and solves with them.
 //
 // A matrix that fits in shared memory is factored by a thread, a part of a warp or a team of
-// threads. Larger ones take cuSOLVER's potrf, in place in the output. A row-major lower triangle is
-// a column-major upper one, so nothing is transposed. One pass before potrf copies and symmetrises
-// the triangle. One pass after it clears the other triangle and writes NaN where the matrix is not
-// positive definite.
+// threads. A batch of larger ones is factored panel by panel: kernels/cuda/cholesky_panels.h. Few
+// large ones take cuSOLVER's potrf, in place in the output, one after another. A row-major lower
+// triangle is a column-major upper one, so nothing is transposed. One pass before potrf copies and
+// symmetrises the triangle. One pass after it clears the other triangle and writes NaN where the
+// matrix is not positive definite.
 #include <limits>
 
 #include "kernels/arithmetic/hermitian.h"
+#include "kernels/cuda/cholesky_panels.h"
 #include "kernels/cuda/cholesky_path.h"
 #include "kernels/cuda/handles.h"
 #include "kernels/cuda/passes.h"
+#include "kernels/cuda/positive_solve.h"
 #include "kernels/cuda/substitution.h"
 #include "kernels/handlers.h"
 #include "kernels/small/cholesky_derivative.h"
@@ -20,16 +23,6 @@
 
 namespace linalg::cuda {
 namespace {
-
-// Matrices are n by n.
-template <class E>
-struct CholeskyProblem {
-  int n;
-  HermitianPart part;
-  const E* a;
-  E* factor;
-  int32_t* info;
-};
 
 template <class E>
 struct SmallCholesky {
@@ -151,15 +144,10 @@ void VendorCholesky(cudaStream_t stream, DeviceScratch& scratch, int64_t batch, 
   const auto uplo = problem.part.lower ? vendor::kUpper : vendor::kLower;
   const MatrixElements elements(n, n);
   ForEach(stream, batch * size, CopyTriangle<E>{.problem = problem, .elements = elements});
-  if (UseBatchedRoutine(batch, n)) {
-    T** const pointers = MakePointers(stream, scratch, factor, size, batch);
-    vendor::PotrfBatched(solver, uplo, n, pointers, n, problem.info, ToInt(batch));
-  } else {
-    const int work_size = vendor::PotrfWork(solver, uplo, n, factor, n);
-    T* const work = scratch.Take<T>(work_size);
-    for (int64_t i = 0; i < batch; ++i) {
-      vendor::Potrf(solver, uplo, n, factor + i * size, n, work, work_size, problem.info + i);
-    }
+  const int work_size = vendor::PotrfWork(solver, uplo, n, factor, n);
+  T* const work = scratch.Take<T>(work_size);
+  for (int64_t i = 0; i < batch; ++i) {
+    vendor::Potrf(solver, uplo, n, factor + i * size, n, work, work_size, problem.info + i);
   }
   LaunchTeams(stream, CheckDiagonal<E>{.problem = problem}, batch, kDiagonalThreads,
               SharedLayout(sizeof(T)));
@@ -201,13 +189,15 @@ void RunCholesky(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
     const TeamCholesky<E> job(layout, problem);
     LaunchTeams(stream, job, batch, PanelTeamSize(n, layout.bytes()), layout);
   };
+  const auto panels = [&] { PanelCholesky<T>(stream, batch, problem).Run(); };
   const auto vendor = [&] {
     VendorCholesky<T>(stream, scratch, batch, reinterpret_cast<T*>(problem.factor), problem);
   };
   const auto fits = [&](int64_t) { return FitsInShared<TeamCholesky<E>>(sizeof(V), problem); };
-  LaunchOnPath(CholeskyPath<T>(n, fits), On{GpuPath::kThread, thread},
+  LaunchOnPath(CholeskyPath<T>(n, batch, fits), On{GpuPath::kThread, thread},
                On{GpuPath::kWarp, [&] { WithWarpShape<kWarpCholesky<E>>(n, warp); }},
-               On{GpuPath::kTeam, team}, On{GpuPath::kVendor, vendor});
+               On{GpuPath::kTeam, team}, On{GpuPath::kPanels, panels},
+               On{GpuPath::kVendor, vendor});
 }
 
 void Cholesky(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer a, Result factor,
@@ -368,6 +358,36 @@ void CholeskySolve(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer fa
   });
 }
 
+void SolveWithLogdet(cudaStream_t stream, const ffi::AnyBuffer& a, const ffi::AnyBuffer& b,
+                     Result& x, Result& logdet, Result* factor, Result& info) {
+  DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
+    const auto systems = ReadSystems<T>(a, b, x, true);
+    const int64_t batch = systems.batch, n = systems.n;
+    Elements<T>(a, batch, {n, n}, "a");  // the systems cannot share one matrix
+    T* const triangle =
+        factor != nullptr ? Elements<T>(*factor, batch, {n, n}, "the factor") : nullptr;
+    RunPositiveSolve<T>(stream, {.batch = batch,
+                                 .n = ToInt(n),
+                                 .cols = ToInt(systems.cols),
+                                 .a = AsElements(systems.a),
+                                 .b = AsElements(systems.b),
+                                 .x = AsElements(systems.x),
+                                 .logdet = Elements<Real<T>>(logdet, batch, {}, "logdet"),
+                                 .factor = AsElements(triangle),
+                                 .info = Elements<int32_t>(info, batch, {}, "info")});
+  });
+}
+
+void PositiveSolveLogdet(cudaStream_t stream, ffi::AnyBuffer a, ffi::AnyBuffer b, Result x,
+                         Result logdet, Result info) {
+  SolveWithLogdet(stream, a, b, x, logdet, nullptr, info);
+}
+
+void PositiveSolveLogdetFactor(cudaStream_t stream, ffi::AnyBuffer a, ffi::AnyBuffer b, Result x,
+                               Result logdet, Result factor, Result info) {
+  SolveWithLogdet(stream, a, b, x, logdet, &factor, info);
+}
+
 }  // namespace
 }  // namespace linalg::cuda
 
@@ -376,3 +396,6 @@ LINALG_HANDLER_AND_CAPTURED(linalg_cholesky_jittered, linalg::cuda::CholeskyJitt
 LINALG_HANDLER(linalg_cholesky_jvp, linalg::cuda::CholeskyJvp, LINALG_CAPTURED);
 LINALG_HANDLER(linalg_cholesky_vjp, linalg::cuda::CholeskyVjp, LINALG_CAPTURED);
 LINALG_HANDLER_AND_CAPTURED(linalg_cholesky_solve, linalg::cuda::CholeskySolve);
+LINALG_HANDLER(linalg_positive_solve_logdet, linalg::cuda::PositiveSolveLogdet, LINALG_CAPTURED);
+LINALG_HANDLER(linalg_positive_solve_logdet_factor, linalg::cuda::PositiveSolveLogdetFactor,
+               LINALG_CAPTURED);

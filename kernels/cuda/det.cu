@@ -1,8 +1,8 @@
 // Determinants and cofactors from LU factors.
 //
 // A matrix that fits in shared memory is factored by a thread, a part of a warp or a team. Larger
-// ones take the vendor's LU. A determinant is a product kept apart from its exponent, so it
-// overflows only if the result does.
+// ones take LU by panels, or the vendor's. A determinant is a product kept apart from its exponent,
+// so it overflows only if the result does.
 #include "kernels/arithmetic/scaled_product.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/lu_factors.h"
@@ -100,16 +100,37 @@ struct TeamDeterminant {
   }
 };
 
+// The threads of a warp multiply pivots of their own, and one multiplies their products.
 template <class E>
 struct DeterminantOfFactors {
+  static constexpr int kMostThreads = kBlockThreads;
   int n;
   const E* factors;
   const int32_t* pivots;
   GpuDeterminantResults<E> results;
+  Offset<ScaledProduct<E>> products;
 
-  __device__ void operator()(int64_t i) const {
-    const int64_t size = static_cast<int64_t>(n) * n;
-    results.Write(i, ProductOfPivots(n, factors + i * size, n, pivots + i * n));
+  __device__ void Run(const Team& team, int64_t i, char* slice) const {
+    const E* const diagonal = factors + i * n * n;
+    const int32_t* const steps = pivots + i * n;
+    ScaledProduct<E>* const parts = products.In(slice);
+    team.Phase([&](int thread) {
+      ScaledProduct<E> part;
+      for (int64_t k = thread; k < n; k += team.size()) {
+        const E pivot = LoadGlobal(diagonal + k * (n + 1));
+        part.Multiply(steps[k] == k ? pivot : -pivot);
+      }
+      parts[thread] = part;
+    });
+    team.Phase([&](int thread) {
+      if (thread != 0) return;
+      ScaledProduct<E> det = parts[0];
+      for (int k = 1; k < team.size(); ++k) {
+        det.exponent += parts[k].exponent;
+        det.Multiply(parts[k].product);
+      }
+      results.Write(i, det);
+    });
   }
 };
 
@@ -142,22 +163,24 @@ void Determinants(cudaStream_t stream, DeviceScratch& scratch, const BatchShape&
         .n = ToInt(n), .a = elements, .results = results, .offsets = {layout, ToInt(n), ToInt(n)}};
     LaunchTeams(stream, job, batch, PanelTeamSize(n, layout.bytes()), layout);
   };
-  const auto vendor = [&] {
+  const auto in_steps = [&](auto&& factor) {
     int32_t* const info = scratch.Take<int32_t>(batch);
     const auto problem = MakeProblem(scratch, batch, n, elements, info, false);
-    VendorLu<T>(stream, scratch, problem);
-    ForEach(stream, batch,
-            DeterminantOfFactors<E>{.n = ToInt(n),
-                                    .factors = problem.packed,
-                                    .pivots = problem.pivots,
-                                    .results = results});
+    factor(stream, scratch, problem);
+    const DeterminantOfFactors<E> job{.n = ToInt(n),
+                                      .factors = problem.packed,
+                                      .pivots = problem.pivots,
+                                      .results = results,
+                                      .products = layout.Take<ScaledProduct<E>>(kDiagonalThreads)};
+    LaunchTeams(stream, job, batch, kDiagonalThreads, layout);
   };
   const auto fits = [&](int64_t) {
     return FitsInShared<LuOffsets<E>>(sizeof(V), ToInt(n), ToInt(n));
   };
-  LaunchOnPath(DeterminantPath<T>(n, fits), On{GpuPath::kThread, thread},
+  LaunchOnPath(PanelsOrVendor(DeterminantPath<T>(n, fits)), On{GpuPath::kThread, thread},
                On{GpuPath::kWarp, [&] { WithWarpShape<kWarpLu<E>>(n, warp); }},
-               On{GpuPath::kTeam, team}, On{GpuPath::kVendor, vendor});
+               On{GpuPath::kTeam, team}, On{GpuPath::kPanels, [&] { in_steps(PanelsLu<T>); }},
+               On{GpuPath::kVendor, [&] { in_steps(VendorLu<T>); }});
 }
 
 // Cofactors, which are requested for small matrices only. A thread reads a singular matrix again.

@@ -173,8 +173,9 @@ void RunEig(cudaStream_t stream, DeviceScratch& scratch, ffi::AnyBuffer a, Resul
         RunTeamEig<false>(stream, scratch, batch, problem);
       }
     };
-    LaunchOnPath(EigPath<T>(n, left != nullptr, batch, SharedBytes()), On{GpuPath::kTeam, team},
-                 On{GpuPath::kBlock, team},
+    GpuPath path = EigPath<T>(n, left != nullptr, batch, SharedBytes());
+    if (path == GpuPath::kVendor && !vendor::HasGeev()) path = GpuPath::kBlock;
+    LaunchOnPath(path, On{GpuPath::kTeam, team}, On{GpuPath::kBlock, team},
                  On{GpuPath::kVendor, [&] { VendorEig(stream, scratch, batch, problem); }});
   });
 }

@@ -1,12 +1,15 @@
 // LU with partial pivoting, and solves with given factors.
 //
 // A matrix that fits in shared memory is factored by a thread, a part of a warp or a team of
-// threads. Larger ones take cuBLAS's getrfBatched, or cuSOLVER's getrf for one matrix after
-// another, on a column-major copy. Pivots count from 0 and become the permutation on the device. A
-// singular matrix is not a failure: info is the 1-based index of the first zero pivot.
+// threads. Larger ones are factored by panels, whose products are cuBLAS's. The largest take
+// cuBLAS's getrfBatched, or cuSOLVER's getrf for one matrix after another, on a column-major copy.
+// Pivots count from 0. A singular matrix is not a failure: info is the 1-based index of the first
+// zero pivot.
 #include "kernels/cuda/lu_factors.h"
 
 #include "kernels/cuda/handles.h"
+#include "kernels/cuda/lu_panels.h"
+#include "kernels/cuda/panels.h"
 #include "kernels/cuda/passes.h"
 #include "kernels/cuda/substitution.h"
 #include "kernels/handlers.h"
@@ -190,7 +193,9 @@ void Lu(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer a, Result lu,
         .permutation = Elements<int32_t>(permutation, batch, {m}, "permutation"),
         .info = Elements<int32_t>(info, batch, {}, "info")};
     if (batch == 0) return;
-    if (ChooseFactors<Element<T>>(m, n) != GpuPath::kVendor) return FactorLu(stream, problem);
+    const GpuPath path = ChooseFactors<Element<T>>(m, n);
+    if (path == GpuPath::kPanels) return PanelsLu<T>(stream, scratch, problem);
+    if (path != GpuPath::kVendor) return FactorLu(stream, problem);
     T* const packed = scratch.Take<T>(batch * m * n);
     problem.packed = AsElements(packed);
     VendorLu<T>(stream, scratch, problem);
@@ -248,6 +253,55 @@ void FactorLu(cudaStream_t stream, const GpuLuProblem<E>& problem) {
 }
 
 template <class T>
+void PanelsLu(cudaStream_t stream, DeviceScratch& scratch,
+              const GpuLuProblem<Element<T>>& problem) {
+  using E = Element<T>;
+  const int64_t batch = problem.batch, size = problem.Size();
+  const int m = problem.rows, n = problem.cols, count = problem.Count();
+  Copy(stream, batch * size, problem.a, problem.packed);
+  const PanelsProblem<E> panels{.a = problem.packed,
+                                .rows = m,
+                                .cols = n,
+                                .pivots = problem.pivots,
+                                .permutation = problem.permutation,
+                                .of_block = scratch.Take<int32_t>(batch * m),
+                                .of_panel = scratch.Take<int32_t>(batch * m),
+                                .info = problem.info};
+  const LentBlas lent(stream);
+  // Ends the work on columns [first, last): solves beside them within [begin, end), and updates the
+  // columns right of them.
+  const auto finish = [&](const int32_t* order, int first, int last, int begin, int end) {
+    SharedLayout layout(sizeof(Real<T>));
+    const ExchangeAndSolve<E> job(layout, panels, order, first, last - first, begin, end);
+    LaunchTeams(stream, job, batch * job.parts(), kBlockThreads, layout);
+    T* const packed = reinterpret_cast<T*>(problem.packed);
+    const auto part = [&](int row, int col) {
+      return Part<T>{.data = packed + static_cast<int64_t>(row) * n + col, .ld = n, .stride = size};
+    };
+    Multiply<T>(lent.get(), batch, m - last, end - last, last - first, T(-1),
+                part(last, first).Read(), part(first, last).Read(), T(1), part(last, last));
+  };
+  for (int first = 0; first < count; first += kLuPanel<E>) {
+    const int last = std::min(first + kLuPanel<E>, count);
+    for (int k = first; k < last;) {
+      const auto factor = [&]<int kRows>(std::integral_constant<int, kRows>) {
+        using Job = FactorLuPanel<E, kRows>;
+        const int end = std::min(k + Job::kCols, last);
+        SharedLayout layout(sizeof(Real<T>));
+        const Job job(layout, panels, k, end - k, k == first);
+        LaunchTeams(stream, job, batch, job.Threads(), layout);
+        return end;
+      };
+      const int end = m - k <= kPanelsLuRows / 2 ? factor(std::integral_constant<int, 2>{})
+                                                 : factor(std::integral_constant<int, 4>{});
+      finish(panels.of_panel, k, end, first, last);
+      k = end;
+    }
+    finish(panels.of_block, first, last, 0, n);
+  }
+}
+
+template <class T>
 void VendorLu(cudaStream_t stream, DeviceScratch& scratch,
               const GpuLuProblem<Element<T>>& problem) {
   using E = Element<T>;
@@ -299,6 +353,13 @@ template void FactorLu<float>(cudaStream_t, const GpuLuProblem<float>&);
 template void FactorLu<double>(cudaStream_t, const GpuLuProblem<double>&);
 template void FactorLu<Complex<float>>(cudaStream_t, const GpuLuProblem<Complex<float>>&);
 template void FactorLu<Complex<double>>(cudaStream_t, const GpuLuProblem<Complex<double>>&);
+
+template void PanelsLu<float>(cudaStream_t, DeviceScratch&, const GpuLuProblem<float>&);
+template void PanelsLu<double>(cudaStream_t, DeviceScratch&, const GpuLuProblem<double>&);
+template void PanelsLu<std::complex<float>>(cudaStream_t, DeviceScratch&,
+                                            const GpuLuProblem<Complex<float>>&);
+template void PanelsLu<std::complex<double>>(cudaStream_t, DeviceScratch&,
+                                             const GpuLuProblem<Complex<double>>&);
 
 template void VendorLu<float>(cudaStream_t, DeviceScratch&, const GpuLuProblem<float>&);
 template void VendorLu<double>(cudaStream_t, DeviceScratch&, const GpuLuProblem<double>&);

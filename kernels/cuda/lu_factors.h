@@ -67,20 +67,29 @@ struct WarpLuOffsets {
         permutation(layout.Take<int32_t>(rows)) {}
 };
 
+// The vendor's path for panels that do not fit in shared memory.
+inline GpuPath PanelsOrVendor(GpuPath path) {
+  return path == GpuPath::kPanels && SharedBytes() < kPanelsBytes ? GpuPath::kVendor : path;
+}
+
 // The path of a factorisation. Factors are row-major, except the vendor's.
 template <class E>
 GpuPath ChooseFactors(int64_t rows, int64_t cols) {
-  return LuPath<E>(rows, cols, [&](int64_t bytes) {
+  return PanelsOrVendor(LuPath<E>(rows, cols, [&](int64_t bytes) {
     // Checked before FitsInShared, which counts in int.
     return bytes <= SharedBytes() &&
            FitsInShared<LuOffsets<E>>(sizeof(RealElement<E>), ToInt(rows), ToInt(cols));
-  });
+  }));
 }
 
-// Factors in shared memory, on any path but the vendor's. Pivots and permutation count from 0. info
-// is 0, the 1-based index of the first zero pivot, or -1 where the factors hold NaN.
+// Factors in shared memory: by a thread, threads of a warp, or a team. Pivots and permutation count
+// from 0. info is 0, the 1-based index of the first zero pivot, or -1 where the factors hold NaN.
 template <class E>
 void FactorLu(cudaStream_t stream, const GpuLuProblem<E>& problem);
+
+// Factors panel by panel, to results of the same kind, where shared memory cannot hold the matrix.
+template <class T>
+void PanelsLu(cudaStream_t stream, DeviceScratch& scratch, const GpuLuProblem<Element<T>>& problem);
 
 // Factors by cuSOLVER or cuBLAS, column-major. A matrix with a pivot whose reciprocal overflows is
 // factored again. If `substitutes`, that pivot is the info instead.

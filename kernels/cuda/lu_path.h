@@ -1,6 +1,8 @@
 // The paths of LU factors and of determinants.
 #pragma once
 
+#include <limits>
+
 #include "kernels/cuda/path.h"
 
 namespace linalg::cuda {
@@ -12,10 +14,14 @@ GpuPath EliminationPath(int64_t rows, int64_t cols, int64_t thread_bytes, Fits&&
   using E = Element<T>;
   if (thread_bytes <= kThreadBytes<E>) return GpuPath::kThread;
   if (std::max(rows, cols) <= kWarpLu<E>) return GpuPath::kWarp;
-  const int64_t integers = rows + std::min(rows, cols);  // the permutation and the pivots
-  const bool team =
-      std::min(rows, cols) <= kTeamLu && fits(PaddedBytes<T>(rows, cols) + integers * 4);
-  return team ? GpuPath::kTeam : GpuPath::kVendor;
+  const int64_t least = std::min(rows, cols), matrix = PaddedBytes<T>(rows, cols);
+  const int64_t integers = rows + least;  // the permutation and the pivots
+  const bool alone = least > kLuPanel<E> && matrix > kWholeMultiprocessorBytes;
+  if (least <= kTeamLu && !alone && fits(matrix + integers * 4)) return GpuPath::kTeam;
+  // Panels hold indices of a matrix in int.
+  const bool panels = std::min(rows, cols) <= kPanelsLu && rows <= kPanelsLuRows &&
+                      rows * cols <= std::numeric_limits<int>::max();
+  return panels ? GpuPath::kPanels : GpuPath::kVendor;
 }
 
 template <class T, class Fits>

@@ -6,12 +6,7 @@
 
 namespace linalg::cuda {
 
-// Whether the vendor's batched LU or Cholesky is taken, rather than one matrix after another.
-//
-// potrfBatched is taken whatever the size. Before CUDA 11.3 it gave NaN for large ill-conditioned
-// matrices that potrf factors (pytorch issue 53879). One matrix after another takes a hundred times
-// as long at n = 100. The GPU test test_ill_conditioned_cholesky looks for it. Where it fails,
-// leave those sizes to potrf here.
+// Whether the vendor's batched LU is taken, rather than one matrix after another.
 inline bool UseBatchedRoutine(int64_t batch, int64_t n) {
   return batch > 1 && n / batch <= kBatchedRoutineRatio;
 }
@@ -63,6 +58,21 @@ struct WriteIdentity {
     using V = RealElement<E>;
     const auto [matrix, i, j] = elements(place);
     StoreGlobal<E>(FromReal<E>(V(i == j)), x + place);
+  }
+};
+
+// Writes identity matrices with their rows permuted.
+template <class E>
+struct WritePermuted {
+  MatrixElements elements;
+  const int32_t* permutation;
+  int64_t n;
+  E* x;
+
+  __device__ void operator()(int64_t place) const {
+    using V = RealElement<E>;
+    const auto [matrix, i, j] = elements(place);
+    StoreGlobal<E>(FromReal<E>(V(permutation[matrix * n + i] == j)), x + place);
   }
 };
 

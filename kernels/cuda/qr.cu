@@ -2,51 +2,27 @@
 //
 // One thread per matrix works in shared memory up to kThreadQrBytes, without column pivoting. A
 // team per matrix works in shared memory up to kTeamQrBytes, which holds 512 by 32 too. It is
-// row-major throughout: R leaves before Q takes its place. A block per matrix does the same in
-// global memory for larger matrices of a large batch. All larger ones with column pivoting go there
-// too, because cuSOLVER lacks that. The others take cuSOLVER's geqrf and orgqr, one column-major
-// copy after another.
+// row-major throughout: R leaves before Q takes its place. Larger matrices go panel by panel: a
+// block per matrix makes the panel's reflectors, and cuBLAS applies them for the whole batch. A
+// block per matrix in global memory takes those whose panels shared memory cannot hold, and all
+// larger ones with column pivoting, because cuSOLVER lacks that. One or a few large matrices take
+// cuSOLVER's geqrf and orgqr, one column-major copy after another.
 #include "kernels/team/qr.h"
 
 #include "kernels/arithmetic/reflector.h"
 #include "kernels/cuda/handles.h"
+#include "kernels/cuda/panels.h"
 #include "kernels/cuda/passes.h"
 #include "kernels/cuda/qr_path.h"
+#include "kernels/cuda/qr_problem.h"
 #include "kernels/handlers.h"
 #include "kernels/qr_shape.h"
 #include "kernels/small/qr.h"
 #include "kernels/small/qr_derivative.h"
+#include "kernels/team/qr_panel.h"
 
 namespace linalg::cuda {
 namespace {
-
-// The problem for m by n matrices, `count` reflectors each: a QrShape in a kernel's integers, with
-// its operands. Flags and sizes tell which results are requested, because a pointer may be null for
-// a buffer without elements.
-template <class E>
-struct QrProblem {
-  int64_t batch;
-  int m, n, count;
-  const E* a;
-  bool factored = false;  // `a` and `taus_in` hold reflectors already
-  const E* taus_in = nullptr;
-  bool packed = false;  // R has the reflectors below it, and their taus are a result
-  E* taus = nullptr;
-  E* r = nullptr;  // its r_rows first rows
-  int r_rows = 0;
-  E* q = nullptr;  // its q_cols first columns
-  int q_cols = 0;
-  bool pivoted = false;  // the columns, to `order`
-  int32_t* order = nullptr;
-
-  __host__ __device__ int Columns() const { return n > q_cols ? n : q_cols; }
-
-  // The element of `r`, where factors(i, j) is R with the reflectors below it.
-  template <class Factors>
-  __device__ __forceinline__ E RAt(int i, int j, Factors&& factors) const {
-    return packed ? factors(i, j) : WithoutReflectors(i, j, factors);
-  }
-};
 
 // The reflectors' vectors are held as LAPACK packs them, column-major, with R beside them. So Q can
 // take the place of the matrix before R is stored.
@@ -171,6 +147,307 @@ struct UpperTriangle {
   }
 };
 
+// A panel of every matrix: m rows and n columns of `a`, which is row-major. The reflectors' product
+// is I - U Vᴴ. V and U are columns of larger row-major matrices, with `rows_above` rows of zeros
+// above those of the panel.
+template <class E>
+struct QrPanel {
+  static constexpr int kMostThreads = kGlobalThreads;
+  using V = RealElement<E>;
+  int m, n;
+  const E* a;  // with reflectors below the diagonal, if they are `given` with their taus
+  int64_t ld, stride;
+  bool given;
+  const E* taus_in;
+  E* factors;  // R and zeros, or the reflectors if `packed`; where `a` is, unless they are given
+  bool packed;
+  E* taus;  // if packed
+  int64_t taus_stride;
+  E *v, *u;  // null if no product follows
+  int rows_above;
+  int64_t ld_reflectors, reflectors_stride;
+  Offset<E> matrix, taus_at, inverses, partial, t;
+  Offset<V> squares;
+
+  __device__ void Run(const Team& team, int64_t i, char* slice) const {
+    const int ld_shared = n | 1;
+    const team::PanelWork<E> work{.taus = taus_at.In(slice),
+                                  .inverses = inverses.In(slice),
+                                  .partial = partial.In(slice),
+                                  .squares = squares.In(slice),
+                                  .t = t.In(slice),
+                                  .ldt = ld_shared};
+    E* const panel = matrix.In(slice);
+    const E* const source = a + i * stride;
+    team::Move<E>(
+        team, m, n, [=, this](int row, int col) { return LoadGlobal(source + row * ld + col); },
+        [=](int row, int col, E x) { panel[row * ld_shared + col] = x; });
+    if (given) {
+      LoadArray(team, n, taus_in + i * taus_stride, work.taus);
+      team::GivenPanel(team, m, n, panel, ld_shared, work);
+    } else {
+      team::FactorPanel(team, m, n, panel, ld_shared, work);
+      E* const target = factors + i * stride;
+      team::Move<E>(
+          team, m, n,
+          [=, this](int row, int col) {
+            return packed || row <= col ? panel[row * ld_shared + col] : E{};
+          },
+          [=, this](int row, int col, E x) { StoreGlobal<E>(x, target + row * ld + col); });
+      if (packed) StoreArray(team, n, work.taus, taus + i * taus_stride);
+    }
+    if (v == nullptr) return;
+    const int64_t first = i * reflectors_stride;
+    const auto put = [&](int row, int col, E x, E y) {
+      const int64_t place = first + row * ld_reflectors + col;
+      StoreGlobal<E>(x, v + place);
+      StoreGlobal<E>(y, u + place);
+    };
+    team.Each([&](int thread) {
+      team::ForEachElement(team::Grid(team.size(), n), thread, 0, n, 0, rows_above,
+                           [&](int col, int row) { put(row, col, E{}, E{}); });
+    });
+    team::StorePanel(team, m, n, panel, ld_shared, work,
+                     [&](int row, int col, E x, E y) { put(rows_above + row, col, x, y); });
+  }
+};
+
+template <class E>
+void LaunchPanel(cudaStream_t stream, int64_t batch, QrPanel<E> job) {
+  using V = RealElement<E>;
+  SharedLayout layout(sizeof(V));
+  job.matrix = layout.Take<E>(static_cast<int64_t>(job.m) * (job.n | 1));
+  job.taus_at = layout.Take<E>(job.n);
+  job.inverses = layout.Take<E>(job.n);
+  job.partial = layout.Take<E>(kGlobalThreads);
+  job.squares = layout.Take<V>(kGlobalThreads);
+  job.t = layout.Take<E>(job.n * (job.n | 1));
+  LaunchTeams(stream, job, batch, kGlobalThreads, layout);
+}
+
+// The first `rows` rows of the upper triangles of row-major matrices.
+template <class E>
+struct UpperRows {
+  const E* a;
+  E* r;
+  int64_t a_size;
+  MatrixElements elements;
+  int64_t n;
+
+  __device__ void operator()(int64_t place) const {
+    const auto [matrix, i, j] = elements(place);
+    const E* const factors = a + matrix * a_size;
+    const auto at = [&](int64_t row, int64_t col) { return LoadGlobal(factors + row * n + col); };
+    StoreGlobal<E>(WithoutReflectors(i, j, at), r + place);
+  }
+};
+
+// QR by panels. Panels that lie side by side form a block. Each panel changes the other columns of
+// its block, and the block changes the columns beyond it: few wide products are faster than many
+// narrow ones. The factors are made in `r` if that has all rows, else in `q`, else in scratch
+// memory.
+template <class T>
+class PanelQr {
+  using E = Element<T>;
+
+ public:
+  PanelQr(cudaStream_t stream, DeviceScratch& scratch, const QrProblem<E>& problem)
+      : stream_(stream), problem_(problem), m_(problem.m), n_(problem.n) {
+    const int64_t shared = SharedBytes();
+    for (int64_t first = 0; first < problem.count; first += blocks_.back().cols) {
+      const int64_t width = QrPanelColumns(m_ - first, sizeof(T), shared);
+      blocks_.push_back(
+          {first, std::min(kPanelsOfBlock * width, problem.count - first), width, m_ - first});
+      widest_ = std::max(widest_, blocks_.back().cols);
+    }
+    reflectors_size_ = m_ * (problem.q_cols > 0 ? problem.count : widest_);
+    products_size_ = widest_ * problem.Columns();
+    const bool own = !problem.factored && problem.r_rows < m_ && problem.q_cols < n_;
+    const int64_t factors_size = own ? m_ * n_ : 0;
+    const int64_t bytes =
+        (2 * reflectors_size_ + products_size_ + factors_size) * static_cast<int64_t>(sizeof(T));
+    const int64_t parts = (problem.batch * bytes + kPanelScratchBytes - 1) / kPanelScratchBytes;
+    most_ = (problem.batch + parts - 1) / parts;
+    v_ = scratch.Take<T>(most_ * reflectors_size_);
+    u_ = scratch.Take<T>(most_ * reflectors_size_);
+    products_ = scratch.Take<T>(most_ * products_size_);
+    if (own) factors_ = scratch.Take<T>(most_ * factors_size);
+  }
+
+  void Run() {
+    const LentBlas lent(stream_);
+    blas_ = lent.get();
+    for (first_ = 0; first_ < problem_.batch; first_ += most_) {
+      count_ = std::min(most_, problem_.batch - first_);
+      if (!problem_.factored) Factor();
+      if (problem_.q_cols > 0) MakeQ();
+    }
+  }
+
+ private:
+  // The block's reflectors are H = I - U Vᴴ, where V and U have `rows` rows: those from row `first`
+  // of the matrix on.
+  struct Block {
+    int64_t first, cols, width, rows;
+
+    int64_t end() const { return first + cols; }
+  };
+  struct Panel {
+    int64_t first, cols;
+
+    int64_t end() const { return first + cols; }
+  };
+
+  template <class Body>
+  void ForEachPanel(const Block& block, Body&& body) {
+    for (int64_t first = block.first; first < block.end(); first += block.width) {
+      body(Panel{first, std::min(block.width, block.end() - first)});
+    }
+  }
+
+  // V or U from a row of the matrix and a reflector on.
+  Part<T> ReflectorsFrom(T* data, const Block& block, int64_t row, int64_t reflector) const {
+    if (problem_.q_cols > 0) data += block.first * m_;
+    return {data + (row - block.first) * block.cols + (reflector - block.first), block.cols,
+            reflectors_size_};
+  }
+
+  template <class X>
+  X* OfTaus(X* taus, const Panel& panel) const {
+    return taus == nullptr ? nullptr : taus + first_ * problem_.count + panel.first;
+  }
+
+  // Makes the reflectors of a panel in `factors`, or reads those that are given.
+  void Reflect(const Block& block, const Panel& panel, E* factors) {
+    const bool last = panel.end() == n_ && problem_.q_cols == 0;
+    const int64_t place = panel.first * n_ + panel.first;
+    const E* const given = problem_.a + first_ * m_ * n_;
+    const auto from = [&](T* data) {
+      return last ? nullptr
+                  : AsElements(ReflectorsFrom(data, block, block.first, panel.first).data);
+    };
+    LaunchPanel<E>(stream_, count_,
+                   {.m = ToInt(m_ - panel.first),
+                    .n = ToInt(panel.cols),
+                    .a = (factors == nullptr ? given : factors) + place,
+                    .ld = n_,
+                    .stride = m_ * n_,
+                    .given = problem_.factored,
+                    .taus_in = OfTaus(problem_.taus_in, panel),
+                    .factors = factors == nullptr ? nullptr : factors + place,
+                    .packed = problem_.packed,
+                    .taus = OfTaus(problem_.taus, panel),
+                    .taus_stride = problem_.count,
+                    .v = from(v_),
+                    .u = from(u_),
+                    .rows_above = ToInt(panel.first - block.first),
+                    .ld_reflectors = block.cols,
+                    .reflectors_stride = reflectors_size_});
+  }
+
+  // x -= left (rightᴴ x) for `count` reflectors, rows of x from `row` on, and columns from `col` to
+  // `end`. The matrices x are row-major with `cols` columns. Their first `zeros` rows here are
+  // zero.
+  void Apply(Part<T> left, Part<T> right, int64_t count, T* x, int64_t cols, int64_t row,
+             int64_t col, int64_t end, int64_t zeros = 0) {
+    const int64_t rows = m_ - row, width = end - col;
+    if (width == 0) return;
+    const Part<T> products{products_, width, products_size_};
+    const Part<T> changed{x + row * cols + col, cols, m_ * cols};
+    const auto below = [=](Part<T> part) {
+      part.data += zeros * part.ld;
+      return part;
+    };
+    Multiply<T>(blas_, count_, count, width, rows - zeros, T(1), below(right).Adjoint().Read(),
+                below(changed).Read(), T(0), products);
+    Multiply<T>(blas_, count_, rows, width, count, T(-1), left.Read(), products.Read(), T(1),
+                changed);
+  }
+
+  // Joins a panel to those before it in its block: (I - U Vᴴ) (I - U₂ V₂ᴴ) = I - U Vᴴ - U₃ V₂ᴴ,
+  // where U₃ = U₂ - U (Vᴴ U₂).
+  void Join(const Block& block, const Panel& panel) {
+    const int64_t before = panel.first - block.first;
+    if (before == 0) return;
+    const Part<T> products{products_, panel.cols, products_size_};
+    const auto from = [&](T* data, int64_t row, int64_t reflector) {
+      return ReflectorsFrom(data, block, row, reflector);
+    };
+    Multiply<T>(blas_, count_, before, panel.cols, m_ - panel.first, T(1),
+                from(v_, panel.first, block.first).Adjoint().Read(),
+                from(u_, panel.first, panel.first).Read(), T(0), products);
+    Multiply<T>(blas_, count_, block.rows, panel.cols, before, T(-1),
+                from(u_, block.first, block.first).Read(), products.Read(), T(1),
+                from(u_, block.first, panel.first));
+  }
+
+  void Factor() {
+    E* const r = problem_.r + first_ * problem_.r_rows * n_;
+    E* made = AsElements(factors_);
+    if (problem_.r_rows == m_) {
+      made = r;
+    } else if (factors_ == nullptr) {
+      made = problem_.q + first_ * m_ * n_;
+    }
+    T* const factors = reinterpret_cast<T*>(made);
+    Copy(stream_, count_ * m_ * n_, problem_.a + first_ * m_ * n_, made);
+    for (const Block& block : blocks_) {
+      const bool joined = problem_.q_cols > 0 || block.end() < n_;
+      ForEachPanel(block, [&](const Panel& panel) {
+        const auto of = [&](T* data) {
+          return ReflectorsFrom(data, block, panel.first, panel.first);
+        };
+        Reflect(block, panel, made);
+        Apply(of(v_), of(u_), panel.cols, factors, n_, panel.first, panel.end(), block.end());
+        if (joined) Join(block, panel);
+      });
+      const auto of = [&](T* data) {
+        return ReflectorsFrom(data, block, block.first, block.first);
+      };
+      Apply(of(v_), of(u_), block.cols, factors, n_, block.first, block.end(), n_);
+    }
+    if (made != r && problem_.r_rows > 0) {
+      ForEach(
+          stream_, count_ * problem_.r_rows * n_,
+          UpperRows<E>{
+              .a = made, .r = r, .a_size = m_ * n_, .elements = {problem_.r_rows, n_}, .n = n_});
+    }
+  }
+
+  // The blocks from the last to the first change the rows and columns from theirs on. Before that,
+  // the columns of a block are those of the identity: they become I - U Vᴴ, and the block's rows of
+  // the other columns are zero.
+  void MakeQ() {
+    const int64_t cols = problem_.q_cols;
+    E* const made = problem_.q + first_ * m_ * cols;
+    T* const q = reinterpret_cast<T*>(made);
+    ForEach(stream_, count_ * m_ * cols, WriteIdentity<E>{.elements = {m_, cols}, .x = made});
+    for (auto block = blocks_.rbegin(); block != blocks_.rend(); ++block) {
+      if (problem_.factored) {
+        ForEachPanel(*block, [&](const Panel& panel) {
+          Reflect(*block, panel, nullptr);
+          Join(*block, panel);
+        });
+      }
+      const Part<T> u = ReflectorsFrom(u_, *block, block->first, block->first);
+      const Part<T> v = ReflectorsFrom(v_, *block, block->first, block->first);
+      const Part<T> own{q + block->first * cols + block->first, cols, m_ * cols};
+      Multiply<T>(blas_, count_, block->rows, block->cols, block->cols, T(-1), u.Read(),
+                  v.Adjoint().Read(), T(1), own);
+      Apply(u, v, block->cols, q, cols, block->first, block->end(), cols, block->cols);
+    }
+  }
+
+  cudaStream_t stream_;
+  QrProblem<E> problem_;
+  int64_t m_, n_;
+  std::vector<Block> blocks_;
+  int64_t widest_ = 0, reflectors_size_ = 0, products_size_ = 0;
+  int64_t most_ = 0, first_ = 0, count_ = 0;  // the matrices that go together
+  T *v_ = nullptr, *u_ = nullptr, *products_ = nullptr, *factors_ = nullptr;
+  vendor::Blas blas_ = nullptr;
+};
+
 template <class T>
 void VendorQr(cudaStream_t stream, DeviceScratch& scratch, const QrProblem<Element<T>>& problem) {
   const int64_t batch = problem.batch;
@@ -236,6 +513,7 @@ void RunQr(cudaStream_t stream, DeviceScratch& scratch, const QrProblem<Element<
                On{GpuPath::kTeam,
                   [&] { teams_of(QrTeamSize(m, problem.Columns(), TeamQrBytes(sizes, kBytes))); }},
                On{GpuPath::kBlock, [&] { teams_of(kGlobalThreads); }},
+               On{GpuPath::kPanels, [&] { PanelQr<T>(stream, scratch, problem).Run(); }},
                On{GpuPath::kVendor, [&] { VendorQr<T>(stream, scratch, problem); }});
 }
 
@@ -390,6 +668,19 @@ void QrVjp(cudaStream_t stream, ffi::AnyBuffer q, ffi::AnyBuffer r, ffi::AnyBuff
 }
 
 }  // namespace
+
+template <class T>
+void SolveQr(cudaStream_t stream, DeviceScratch& scratch, const QrProblem<Element<T>>& problem) {
+  RunQr<T>(stream, scratch, problem);
+}
+
+template void SolveQr<float>(cudaStream_t, DeviceScratch&, const QrProblem<float>&);
+template void SolveQr<double>(cudaStream_t, DeviceScratch&, const QrProblem<double>&);
+template void SolveQr<std::complex<float>>(cudaStream_t, DeviceScratch&,
+                                           const QrProblem<Complex<float>>&);
+template void SolveQr<std::complex<double>>(cudaStream_t, DeviceScratch&,
+                                            const QrProblem<Complex<double>>&);
+
 }  // namespace linalg::cuda
 
 LINALG_HANDLER_AND_CAPTURED(linalg_householder_qr, linalg::cuda::HouseholderQr);

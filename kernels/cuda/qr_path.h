@@ -18,15 +18,36 @@ inline int64_t TeamQrBytes(const QrSizes& sizes, int64_t element_bytes) {
   return sizes.m * (sizes.Columns() | 1) * element_bytes;
 }
 
+// Bytes of a panel of QR in shared memory, with its workspace: kernels/team/qr_panel.h. Two more
+// numbers keep the arrays apart.
+inline int64_t QrPanelBytes(int64_t rows, int64_t cols, int64_t element_bytes) {
+  return ((rows + cols) * (cols | 1) + 2 * cols + 2 * kGlobalThreads + 2) * element_bytes;
+}
+
+// The columns of a panel of so many rows, a power of two, or 0 if too few fit. They depend neither
+// on the batch nor on what else runs, so a matrix has the same panels in any batch.
+inline int QrPanelColumns(int64_t rows, int64_t element_bytes, int64_t shared) {
+  const int64_t most = std::min(kPanelQrBytes, shared);
+  for (int cols = kPanelQrColumns; cols >= kLeastPanelQrColumns; cols /= 2) {
+    if (QrPanelBytes(rows, cols, element_bytes) <= most) return cols;
+  }
+  return 0;
+}
+
 // `shared` are the bytes of shared memory for the matrix. The vendor has no column pivoting.
 inline GpuPath QrPath(const QrSizes& sizes, int64_t element_bytes, int64_t batch, int64_t shared) {
   const auto& [m, n, q_cols, count, pivoted] = sizes;
   const int64_t elements = m * sizes.Columns() + m * n + count;
   if (!pivoted && elements * element_bytes <= kThreadQrBytes) return GpuPath::kThread;
   const int64_t bytes = TeamQrBytes(sizes, element_bytes);
-  if (bytes <= std::min(kTeamQrBytes, shared)) return GpuPath::kTeam;
+  const bool fits = bytes <= std::min(kTeamQrBytes, shared);
+  if (fits && (pivoted || std::min(m, n) <= kTeamQr)) return GpuPath::kTeam;
   const bool many =
       batch >= kGlobalBatch && bytes <= std::min(batch * kGlobalQrBytesOfBatch, kGlobalQrBytes);
+  const bool panels = many || m <= std::min(batch * kPanelQrRowsOfBatch, kPanelQrRows);
+  if (panels && !pivoted && count > 0 && QrPanelColumns(m, element_bytes, shared) > 0) {
+    return GpuPath::kPanels;
+  }
   return pivoted || count == 0 || many ? GpuPath::kBlock : GpuPath::kVendor;
 }
 

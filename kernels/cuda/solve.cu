@@ -1,10 +1,10 @@
 // Solutions of linear systems, and inverses, by LU with partial pivoting.
 //
 // A thread, a part of a warp or a team of threads solves matrices that fit in shared memory with
-// their right-hand sides. Larger ones take the vendor's LU and cuBLAS's trsm, whose right-hand
-// sides are the permuted identity for inverses. A matrix that is exactly singular, or whose factors
-// hold NaN, gets NaN throughout. Inverses with the determinants of the same factors are requested
-// for small matrices only.
+// their right-hand sides. Larger ones take LU, then substitution, whose right-hand sides are the
+// permuted identity for inverses. A matrix that is exactly singular, or whose factors hold NaN,
+// gets NaN throughout. Inverses with the determinants of the same factors are requested for small
+// matrices only.
 #include "kernels/arithmetic/scaled_product.h"
 #include "kernels/arithmetic/transpose.h"
 #include "kernels/cuda/lu_factors.h"
@@ -186,18 +186,23 @@ struct SolveResults {
   int32_t* pivots = nullptr;
 };
 
-// Factors all matrices, and then substitutes.
+// Factors all matrices, and then substitutes. If there is no b, x is the inverse.
 template <class T>
 void SolveInSteps(cudaStream_t stream, DeviceScratch& scratch, const Systems<T>& systems,
                   const SolveResults<T>& results) {
   using E = Element<T>;
   int32_t* const info = results.info;
   const int64_t n = systems.n, matrices = systems.SharesMatrix() ? 1 : systems.batch;
-  const bool own = ChooseFactors<E>(n, n) != GpuPath::kVendor;
+  const GpuPath path = ChooseFactors<E>(n, n);
+  const bool own = path != GpuPath::kVendor;
   // The vendor's factors are column-major until they are transposed.
   const auto problem = MakeProblem(scratch, matrices, n, AsElements(systems.a), info, true,
                                    own ? AsElements(results.lu) : nullptr, results.pivots);
-  own ? FactorLu(stream, problem) : VendorLu<T>(stream, scratch, problem);
+  if (path == GpuPath::kPanels) {
+    PanelsLu<T>(stream, scratch, problem);
+  } else {
+    own ? FactorLu(stream, problem) : VendorLu<T>(stream, scratch, problem);
+  }
   if (!own && results.lu != nullptr) {
     Transpose(stream, matrices, n, n, reinterpret_cast<const T*>(problem.packed), n * n, results.lu,
               n * n);
@@ -206,10 +211,20 @@ void SolveInSteps(cudaStream_t stream, DeviceScratch& scratch, const Systems<T>&
   if (matrices < systems.batch) ForEach(stream, systems.batch - 1, CopyFirst{.values = info});
   Systems<T> factored = systems;
   factored.a = reinterpret_cast<const T*>(problem.packed);
+  const bool inverts = systems.b == nullptr;
+  if (inverts) {
+    factored.b = systems.x;
+    ForEach(stream, systems.batch * systems.size(),
+            WritePermuted<E>{.elements = {n, systems.cols},
+                             .permutation = problem.permutation,
+                             .n = n,
+                             .x = AsElements(systems.x)});
+  }
   Substitute(stream, scratch,
              GivenFactors{.with = GivenFactors::With::kLu,
-                          .pivots = problem.pivots,
+                          .pivots = inverts ? nullptr : problem.pivots,
                           .pivots_stride = matrices < systems.batch ? 0 : n,
+                          .permutation = inverts ? nullptr : problem.permutation,
                           .column_major = !own},
              factored);
   ForEach(stream, systems.batch * systems.size(),
@@ -264,16 +279,7 @@ void SolveBatch(cudaStream_t stream, DeviceScratch& scratch, const Systems<T>& s
     const TeamSolve<E, kInverse> job(layout, problem);
     LaunchTeams(stream, job, problem.batch, PanelTeamSize(n, layout.bytes()), layout);
   };
-  const auto in_steps = [&] {
-    Systems<T> given = systems;
-    if constexpr (kInverse) {
-      T* const identities = scratch.Take<T>(problem.batch * size);
-      ForEach(stream, problem.batch * size,
-              WriteIdentity<E>{.elements = {n, n}, .x = AsElements(identities)});
-      given.b = identities;
-    }
-    SolveInSteps(stream, scratch, given, results);
-  };
+  const auto in_steps = [&] { SolveInSteps(stream, scratch, systems, results); };
   const auto fits = [&](int64_t) {
     return FitsInShared<TeamSolve<E, kInverse>>(sizeof(V), problem);
   };

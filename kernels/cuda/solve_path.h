@@ -15,7 +15,8 @@ GpuPath SolvePath(int64_t n, int64_t cols, bool shared, Fits&& fits) {
   if (bytes > kThreadBytes<Element<T>> && cols > kColumnsOfSolve) return GpuPath::kSteps;
   const GpuPath path = EliminationPath<T>(
       n, n, bytes, [&](int64_t) { return fits(PaddedBytes<T>(n, n) + PaddedBytes<T>(n, cols)); });
-  return path == GpuPath::kVendor ? GpuPath::kSteps : path;
+  const bool in_steps = path == GpuPath::kPanels || path == GpuPath::kVendor;
+  return in_steps ? GpuPath::kSteps : path;
 }
 
 struct SolveCall {

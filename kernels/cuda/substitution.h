@@ -14,9 +14,12 @@ struct GivenFactors {
   With with = With::kTriangle;
   // For a Cholesky factor only `lower` counts, for LU factors only the operation.
   Triangle triangle = {};
-  // The exchanges of LU factors, `pivots_stride` apart from one system to the next.
+  // The exchanges of LU factors, `pivots_stride` apart from one system to the next. They are null
+  // if the rows of b are exchanged already.
   const int32_t* pivots = nullptr;
   int64_t pivots_stride = 0;
+  // The order of the rows after the exchanges, if it is known: as far apart as the pivots.
+  const int32_t* permutation = nullptr;
   // The vendor's LU leaves column-major factors.
   bool column_major = false;
 };

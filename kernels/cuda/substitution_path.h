@@ -15,16 +15,18 @@ int64_t RhsOfTeam(int64_t n, int64_t nrhs, int64_t free_bytes) {
 }
 
 // `size` is the number of elements of the right-hand sides. Column-major factors go to cuBLAS.
-// free_bytes() are those of shared memory that a team's factors leave.
+// `in_panels` is whether larger matrices are solved by panels. free_bytes() are those of shared
+// memory that a team's factors leave.
 template <class T, class FreeBytes>
-GpuPath SubstitutionPath(int64_t n, int64_t nrhs, int64_t size, bool column_major,
+GpuPath SubstitutionPath(int64_t n, int64_t nrhs, int64_t size, bool column_major, bool in_panels,
                          FreeBytes&& free_bytes) {
   if (column_major) return GpuPath::kVendor;
   const int64_t bytes = (n * n + size) * static_cast<int64_t>(sizeof(T));
   if (bytes <= kThreadTriangularBytes) return GpuPath::kThread;
   const int64_t least = std::min(nrhs, kLeastColumnsOfTeam);
   const bool team = n <= kTeamTriangular && RhsOfTeam<T>(n, nrhs, free_bytes()) >= least;
-  return team ? GpuPath::kTeam : GpuPath::kVendor;
+  if (team) return GpuPath::kTeam;
+  return in_panels && n <= kPanelsSubstitution ? GpuPath::kPanels : GpuPath::kVendor;
 }
 
 // The last operand is b. Its shape tells the side of `a`, unless b is square: then both sides have
@@ -34,7 +36,7 @@ struct SubstitutionCall {
   static GpuPath Path(const TracedCall& call) {
     const int64_t n = call.Cols(), rows = call.operands.back().at(0),
                   cols = call.operands.back().at(1);
-    return SubstitutionPath<T>(n, rows == n ? cols : rows, rows * cols, false,
+    return SubstitutionPath<T>(n, rows == n ? cols : rows, rows * cols, false, false,
                                [&] { return kTeamAnywhereBytes - PaddedBytes<T>(n, n); });
   }
 };

@@ -5,14 +5,18 @@
 // is factored as its adjoint.
 //
 // The rest take cuSOLVER, one after another. The routine gesvdj gets the row-major matrix in place,
-// which it reads as the transpose: its U, in place, is Vᴴ. The largest go to gesvd, which needs at
-// least as many rows as columns. A wide matrix in place has that: gesvd's VT and U are then U and
-// Vᴴ. A matrix that holds NaN or Inf is passed to both as the identity, and gets NaN and info = -1.
+// which it reads as the transpose: its U, in place, is Vᴴ. Xgesvdp and Xgesvd get at least as many
+// rows as columns. A wide matrix in place has that: their U and V are then those of its transpose.
+// A matrix that holds NaN or Inf is passed to all as the identity, and gets NaN and info = -1.
 #include "kernels/team/svd.h"
+
+#include <limits>
+#include <optional>
 
 #include "kernels/cuda/handles.h"
 #include "kernels/cuda/iterative.h"
 #include "kernels/cuda/svd_path.h"
+#include "kernels/cuda/svd_problem.h"
 #include "kernels/handlers.h"
 #include "kernels/small/jacobi_svd.h"
 #include "kernels/small/svd.h"
@@ -21,29 +25,6 @@
 
 namespace linalg::cuda {
 namespace {
-
-template <class E>
-struct SvdProblem {
-  using V = RealElement<E>;
-  int m, n;
-  bool vectors, full;
-  int u_cols, vh_rows;  // as of SvdShape
-  const E* a;
-  E* u;  // used, with vh, if vectors are wanted
-  V* s;
-  E* vh;
-  int32_t* info;
-
-  __host__ __device__ bool Tall() const { return m >= n; }
-  __host__ __device__ int Longer() const { return m > n ? m : n; }
-  __host__ __device__ int Shorter() const { return m > n ? n : m; }
-  // The number of columns of U for a tall matrix, or of V for a wide one.
-  __host__ __device__ int Width() const { return Tall() ? u_cols : vh_rows; }
-  // The distance of rows in a slice, of the longer factor, or of the matrix without vectors.
-  __host__ __device__ int Ld() const { return (vectors ? Width() : Shorter()) | 1; }
-  __host__ __device__ int64_t LeftSize() const { return static_cast<int64_t>(m) * u_cols; }
-  __host__ __device__ int64_t RightSize() const { return static_cast<int64_t>(n) * vh_rows; }
-};
 
 template <class E, bool kVectors>
 struct SmallSvd {
@@ -181,33 +162,53 @@ void FactorEach(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
               .x = problem.vh, .by_size = LongDivider(problem.RightSize()), .info = problem.info});
 }
 
+// Xgesvd of a scaled matrix in `matrix`, tall and column-major.
+template <class T>
+class QrSvd {
+ public:
+  QrSvd(cudaStream_t stream, DeviceScratch& scratch, const SolverHandle& solver,
+        const SvdProblem<Element<T>>& problem, T* matrix)
+      : stream_(stream),
+        problem_(problem),
+        copied_(problem.vectors && problem.Tall()),
+        matrix_(matrix),
+        left_(copied_ ? scratch.Take<T>(problem.LeftSize()) : reinterpret_cast<T*>(problem.vh)),
+        right_(copied_ ? scratch.Take<T>(problem.RightSize()) : reinterpret_cast<T*>(problem.u)),
+        gesvd_(solver.solver, solver.parameters, problem.Longer(), problem.Shorter(),
+               problem.vectors ? problem.Width() : 0, matrix, problem.s, left_, right_),
+        work_(stream, scratch, gesvd_) {}
+
+  void operator()(int64_t i, int32_t* info) {
+    const int64_t n = problem_.Shorter();
+    const bool in_place = problem_.vectors && !copied_;
+    gesvd_.Run(matrix_, problem_.s + i * n, left_ + (in_place ? i * problem_.RightSize() : 0),
+               right_ + (in_place ? i * problem_.LeftSize() : 0), work_.device(), work_.host(),
+               info);
+    work_.Release();
+    if (!copied_) return;
+    const auto write = [&](int64_t rows, int64_t cols, const T* source, Element<T>* target) {
+      Transpose(stream_, 1, cols, rows, source, 0, reinterpret_cast<T*>(target), 0);
+    };
+    write(problem_.Longer(), problem_.Width(), left_, problem_.u + i * problem_.LeftSize());
+    write(n, n, right_, problem_.vh + i * problem_.RightSize());
+  }
+
+ private:
+  cudaStream_t stream_;
+  SvdProblem<Element<T>> problem_;
+  bool copied_;
+  T *matrix_, *left_, *right_;
+  vendor::Gesvd<T, Real<T>> gesvd_;
+  VendorWorkspace work_;
+};
+
 template <class T>
 void VendorSvd(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
                const SvdProblem<Element<T>>& problem) {
-  const int64_t m = problem.Longer(), n = problem.Shorter(), width = problem.Width();
-  const bool vectors = problem.vectors, copied = vectors && problem.Tall(),
-             in_place = vectors && !copied;
-  auto* const u = reinterpret_cast<T*>(problem.u);
-  auto* const vh = reinterpret_cast<T*>(problem.vh);
-  T* const left = copied ? scratch.Take<T>(m * width) : vh;
-  T* const right = copied ? scratch.Take<T>(n * n) : u;
-  T* const matrix = scratch.Take<T>(m * n);
+  T* const matrix = scratch.Take<T>(static_cast<int64_t>(problem.m) * problem.n);
   const LentSolver lent(stream);
-  const vendor::Gesvd<T, Real<T>> gesvd(lent.get().solver, lent.get().parameters, m, n,
-                                        vectors ? width : 0, matrix, problem.s, left, right);
-  VendorWorkspace work(stream, scratch, gesvd);
-  FactorEach<T>(
-      stream, scratch, batch, problem, problem.Tall(), matrix, [&](int64_t i, int32_t* info) {
-        gesvd.Run(matrix, problem.s + i * n, left + (in_place ? i * problem.RightSize() : 0),
-                  right + (in_place ? i * problem.LeftSize() : 0), work.device(), work.host(),
-                  info);
-        work.Release();
-        if (!copied) return;
-        Transpose(stream, 1, width, m, static_cast<const T*>(left), 0, u + i * problem.LeftSize(),
-                  0);
-        Transpose(stream, 1, n, n, static_cast<const T*>(right), 0, vh + i * problem.RightSize(),
-                  0);
-      });
+  QrSvd<T> factor(stream, scratch, lent.get(), problem, matrix);
+  FactorEach<T>(stream, scratch, batch, problem, problem.Tall(), matrix, factor);
 }
 
 // The conjugate of a column-major matrix, row-major.
@@ -223,6 +224,62 @@ struct WriteConjugate {
     StoreGlobal<E>(Conj(LoadGlobal(source + j * rows + i)), target + place);
   }
 };
+
+// The largest perturbation of singular values by Xgesvdp for which its results are taken. Rounding
+// errors of the other routines are as large: a scaled matrix has a norm of at least 1.
+template <class T>
+double AllowedPerturbation(int64_t shorter) {
+  return static_cast<double>(shorter) * std::numeric_limits<Real<T>>::epsilon();
+}
+
+// Takes Xgesvdp for one matrix after another. A matrix for which it is inaccurate or fails goes to
+// Xgesvd.
+template <class T>
+void VendorPolarSvd(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
+                    const SvdProblem<Element<T>>& problem) {
+  using E = Element<T>;
+  const int64_t m = problem.Longer(), n = problem.Shorter();
+  const bool tall = problem.Tall(), in_place = problem.vectors && !tall;
+  T* const scaled = scratch.Take<T>(m * n);
+  T* const matrix = scratch.Take<T>(m * n);
+  T* const v = scratch.Take<T>(n * n);
+  // The transpose of a wide matrix has U in the place of Vᴴ, and V in the place of conjugate U.
+  auto* const vh = reinterpret_cast<T*>(problem.vh);
+  T* const left = in_place ? vh : scratch.Take<T>(problem.vectors ? problem.LeftSize() : m * n);
+  const LentSolver lent(stream);
+  const vendor::Gesvdp<T, Real<T>> gesvdp(lent.get().solver, lent.get().parameters, m, n,
+                                          problem.vectors ? problem.Width() : 0, matrix, problem.s,
+                                          left, v);
+  VendorWorkspace work(stream, scratch, gesvdp);
+  std::optional<QrSvd<T>> qr;
+  FactorEach<T>(stream, scratch, batch, problem, tall, scaled, [&](int64_t i, int32_t* info) {
+    Copy(stream, m * n, static_cast<const T*>(scaled), matrix);
+    double perturbation = std::numeric_limits<double>::infinity();
+    gesvdp.Run(matrix, problem.s + i * n, left + (in_place ? i * problem.RightSize() : 0), v,
+               work.device(), work.host(), info, &perturbation);
+    int32_t found;
+    Check(cudaMemcpyAsync(&found, info, sizeof(found), cudaMemcpyDeviceToHost, stream),
+          "cudaMemcpyAsync");
+    work.Wait();
+    // The estimate may be NaN.
+    if (found != 0 || !(perturbation <= AllowedPerturbation<T>(n))) {
+      if (!qr) qr.emplace(stream, scratch, lent.get(), problem, scaled);
+      return (*qr)(i, info);
+    }
+    if (!problem.vectors) return;
+    E* const u = problem.u + i * problem.LeftSize();
+    if (tall) {
+      Transpose(stream, 1, problem.Width(), m, static_cast<const T*>(left), 0,
+                reinterpret_cast<T*>(u), 0);
+    }
+    // Vᴴ row-major is the conjugate of V column-major, element by element, as of one column.
+    ForEach(stream, n * n,
+            WriteConjugate<E>{.rows = tall ? n * n : n,
+                              .by_cols = LongDivider(tall ? 1 : n),
+                              .source = AsElements(v),
+                              .target = tall ? problem.vh + i * problem.RightSize() : u});
+  });
+}
 
 template <class T>
 void VendorJacobiSvd(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
@@ -258,18 +315,27 @@ void RunPath(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
   const auto teams_of = [&](int team_size) {
     RunTeamSvd<kVectors>(stream, scratch, batch, problem, team_size);
   };
-  const auto vendor = [&] {
-    if (m <= kVendorJacobiSvd) {
-      VendorJacobiSvd<T>(stream, scratch, batch, problem);
-    } else {
-      VendorSvd<T>(stream, scratch, batch, problem);
+  const auto vendor = [&](int64_t count, const SvdProblem<Element<T>>& part) {
+    switch (VendorSvdRoutine<T>(sizes)) {
+      case SvdRoutine::kJacobi:
+        return VendorJacobiSvd<T>(stream, scratch, count, part);
+      case SvdRoutine::kPolar:
+        return VendorPolarSvd<T>(stream, scratch, count, part);
+      case SvdRoutine::kQr:
+        return VendorSvd<T>(stream, scratch, count, part);
     }
   };
   LaunchOnPath(SvdPath<T>(sizes, batch, SharedBytes()),
                On{GpuPath::kThread, [&] { RunSmallSvd<kVectors>(stream, batch, problem); }},
                On{GpuPath::kTeam, [&] { teams_of(SvdTeamSize(m, n, TeamSvdBytes<T>(sizes))); }},
                On{GpuPath::kBlock, [&] { teams_of(kGlobalThreads); }},
-               On{GpuPath::kVendor, vendor});
+               On{GpuPath::kPanels,
+                  [&] {
+                    for (const int64_t i : BlockJacobiSvd<T>(stream, scratch, batch, problem)) {
+                      vendor(1, problem.From(i));
+                    }
+                  }},
+               On{GpuPath::kVendor, [&] { vendor(batch, problem); }});
 }
 
 template <class T>

@@ -27,6 +27,20 @@ int64_t TeamSvdBytes(const SvdSizes& sizes) {
   return (sizes.LongerFactor() + sizes.ShorterFactor()) * static_cast<int64_t>(sizeof(T));
 }
 
+// Rows of a block of Jacobi's method. They depend neither on the batch nor on the GPU, so a matrix
+// has the same rotations in any batch.
+template <class T>
+int64_t JacobiBlockRows(int64_t n) {
+  return n <= 192 || sizeof(T) > 8 ? 16 : 32;
+}
+
+// Bytes of shared memory of a pair of blocks: products, rotations, and a round's angles.
+template <class T>
+int64_t JacobiPairBytes(int64_t n) {
+  const int64_t rows = 2 * JacobiBlockRows<T>(n);
+  return (2 * rows * (rows | 1) + 2 * rows) * static_cast<int64_t>(sizeof(T));
+}
+
 // `shared` are the bytes of shared memory that a block may have.
 template <class T>
 GpuPath SvdPath(const SvdSizes& sizes, int64_t batch, int64_t shared) {
@@ -38,8 +52,27 @@ GpuPath SvdPath(const SvdSizes& sizes, int64_t batch, int64_t shared) {
       return GpuPath::kThread;
   }
   if (is_small && TeamSvdBytes<T>(sizes) <= std::min(kTeamSvdBytes, shared)) return GpuPath::kTeam;
+  // Not for more vectors than singular values.
+  const bool panels = !is_small && sizes.shorter <= kJacobiBlocksSvd &&
+                      batch >= kJacobiBlocksBatch &&
+                      (!sizes.vectors || sizes.width == sizes.shorter) &&
+                      JacobiPairBytes<T>(sizes.shorter) <= shared;
+  if (panels) return GpuPath::kPanels;
   const bool block = batch >= kGlobalBatch && sizes.LongerFactor() <= kGlobalSvdElements;
   return block ? GpuPath::kBlock : GpuPath::kVendor;
+}
+
+enum class SvdRoutine {
+  kJacobi,  // gesvdj
+  kPolar,   // Xgesvdp
+  kQr,      // Xgesvd
+};
+
+// The vendor's fastest routine: cuda_svd_routines.json.
+template <class T>
+SvdRoutine VendorSvdRoutine(const SvdSizes& sizes) {
+  if (sizes.shorter >= (sizes.vectors ? kPolarSvd<T> : kPolarSvdvals)) return SvdRoutine::kPolar;
+  return sizes.longer <= kVendorJacobiSvd ? SvdRoutine::kJacobi : SvdRoutine::kQr;
 }
 
 template <bool kVectors>

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 namespace linalg::cuda {
 
@@ -40,6 +41,34 @@ inline constexpr int64_t kLeastColumnsOfTeam = 16;
 // Right-hand sides of a team that factors the matrix too: cuda_team.json.
 inline constexpr int64_t kColumnsOfSolve = 128;
 
+// Columns of a panel of Cholesky, and of a group of panels. Products of the columns before a group
+// are wider, so cuBLAS loads fewer bytes for each: cuda_panels_cholesky.json.
+inline constexpr int kCholeskyPanel = 32;
+inline constexpr int64_t kCholeskyGroup = 128;
+// Rows of a panel below its diagonal block that a thread block takes, in at most 48 KiB:
+// cuda_panels_cholesky.json.
+template <class E>
+inline constexpr int kCholeskyPanelRows = sizeof(E) > 8   ? 56
+                                          : sizeof(E) > 4 ? 128
+                                                          : 256;
+// The largest n / batch for Cholesky by panels: cuda_panels_cholesky.json.
+inline constexpr int64_t kPanelsCholeskyRatio = 512;
+
+// The largest shorter side for LU by panels, and the rows for which 512 threads have registers:
+// cuda_panels_lu.json.
+inline constexpr int64_t kPanelsLu = 1024;
+inline constexpr int64_t kPanelsLuRows = 2048;
+// The largest n for substitution by panels: cuda_panels_lu.json.
+inline constexpr int64_t kPanelsSubstitution = 1024;
+// Columns of LU, or rows of substitution, that are finished before a product updates the rest:
+// cuda_panels_lu.json.
+template <class E>
+inline constexpr int kLuPanel = std::is_floating_point_v<E> ? 64 : 32;
+template <class E>
+inline constexpr int kSubstitutionPanel = std::is_floating_point_v<E> ? 64 : 32;
+// Shared memory in which LU and substitution by panels work. Every GPU has more.
+inline constexpr int64_t kPanelsBytes = 96 << 10;
+
 // Scratch memory for rotations that are noted before they are applied: cuda_eigh_notes.json.
 inline constexpr int64_t kEighNotesBytes = int64_t{512} << 20;
 
@@ -48,14 +77,43 @@ inline constexpr int64_t kTeamSvd = 64;
 inline constexpr int64_t kTeamSvdBytes = 160 << 10;
 // SVD by a block in global memory: elements of U, or of V of a wide matrix: cuda_svd.json.
 inline constexpr int64_t kGlobalSvdElements = 260 * 260;
-// The longest side for the vendor's Jacobi method: cuda_svd.json.
+// The longest side for the vendor's Jacobi method: cuda_svd_routines.json.
 inline constexpr int64_t kVendorJacobiSvd = 1024;
+// The least shorter side for the polar decomposition, with vectors and without:
+// cuda_svd_routines.json.
+template <class T>
+inline constexpr int64_t kPolarSvd = sizeof(T) == 4   ? 192
+                                     : sizeof(T) == 8 ? 160
+                                                      : 65;
+inline constexpr int64_t kPolarSvdvals = 128;
 
-// Bytes of a matrix for QR by a team, of any shape: cuda_qr.json.
+// Jacobi's method by blocks: the largest shorter side, and the least batch: cuda_svd.json.
+inline constexpr int64_t kJacobiBlocksSvd = 1024;
+inline constexpr int64_t kJacobiBlocksBatch = 4;
+// Sweeps over the rows of a pair of blocks in each round: cuda_svd.json.
+inline constexpr int kSweepsOfPair = 2;
+// Scratch memory of the matrices that are rotated together.
+inline constexpr int64_t kJacobiBlocksBytes = int64_t{2} << 30;
+
+// Bytes of a matrix for QR by a team, and its shorter side without pivoting: cuda_qr.json.
 inline constexpr int64_t kTeamQrBytes = 160 << 10;
-// Bytes of a matrix for QR in global memory, per matrix of the batch and at most: cuda_qr.json.
+inline constexpr int64_t kTeamQr = 128;
+// Bytes of a matrix for QR in global memory, where no panel fits, per matrix of the batch and at
+// most: cuda_qr.json.
 inline constexpr int64_t kGlobalQrBytesOfBatch = 64 << 10;
 inline constexpr int64_t kGlobalQrBytes = 4 << 20;
+
+// QR by panels: rows of a matrix, per matrix of the batch and at most; bytes of a panel in shared
+// memory; columns of a panel, at most and at least: cuda_qr.json.
+inline constexpr int64_t kPanelQrRowsOfBatch = 512;
+inline constexpr int64_t kPanelQrRows = 3072;
+inline constexpr int64_t kPanelQrBytes = 224 << 10;
+inline constexpr int kPanelQrColumns = 32;
+inline constexpr int kLeastPanelQrColumns = 8;
+// Panels whose reflectors are joined before they change the columns beyond them: cuda_qr.json.
+inline constexpr int64_t kPanelsOfBlock = 4;
+// Scratch memory of matrices that go through their panels together.
+inline constexpr int64_t kPanelScratchBytes = int64_t{2} << 30;
 
 // The least batch of larger matrices that take a block each in global memory: cuda_global.json.
 inline constexpr int64_t kGlobalBatch = 24;
@@ -103,7 +161,7 @@ inline constexpr int64_t kForEachBlocks = 1 << 14;
 inline constexpr int kTransposeTile = 32;
 inline constexpr int kTransposeThreads = 256;
 
-// The largest n / batch for the vendor's batched LU and Cholesky, as stock JAX has it.
+// The largest n / batch for the vendor's batched LU, as stock JAX has it.
 inline constexpr int64_t kBatchedRoutineRatio = 128;
 
 }  // namespace linalg::cuda

@@ -9,6 +9,12 @@
 namespace linalg::cuda::vendor {
 namespace {
 
+// The libraries of the toolkit that this module is built with. Their major versions differ.
+constexpr int kToolkit = CUDART_VERSION / 1000;
+const std::string kToolkitName = std::to_string(kToolkit);
+const std::string kBlasName = "libcublas.so." + kToolkitName;
+const std::string kSolverName = "libcusolver.so." + std::to_string(kToolkit - 1);
+
 std::mutex mutex;
 std::atomic<bool> loaded = false;
 std::vector<std::string> directories;  // guarded by the mutex
@@ -23,11 +29,9 @@ void* Open(const std::string& name) {
     if (void* library = dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL)) return library;
     errors += std::string("\n  ") + dlerror();
   }
-  throw std::runtime_error(
-      name +
-      " cannot be opened. It comes with `pip install 'jax-linalg[cuda13]'`, or with a CUDA 13 "
-      "toolkit whose libraries are on LD_LIBRARY_PATH:" +
-      errors);
+  throw std::runtime_error(name + " cannot be opened. It comes with `pip install 'jax-linalg[cuda" +
+                           kToolkitName + "]'`, or with a CUDA " + kToolkitName +
+                           " toolkit whose libraries are on LD_LIBRARY_PATH:" + errors);
 }
 
 class Library {
@@ -36,12 +40,18 @@ class Library {
 
   template <class Function>
   void Find(const std::string& symbol, Function*& function) const {
-    void* found = dlsym(handle_, symbol.c_str());
-    if (found == nullptr) {
+    FindIfThere(symbol, function);
+    if (function == nullptr) {
       throw std::runtime_error(name_ + " has no function " + symbol +
-                               ": it is older than that of CUDA 13.0");
+                               ": it is older than that of " +
+                               (kToolkit == 12 ? "CUDA 12.1" : "CUDA 13.0"));
     }
-    function = reinterpret_cast<Function*>(found);
+  }
+
+  // The function stays null in a library without it.
+  template <class Function>
+  void FindIfThere(const std::string& symbol, Function*& function) const {
+    function = reinterpret_cast<Function*>(dlsym(handle_, symbol.c_str()));
   }
 
  private:
@@ -59,7 +69,6 @@ void FindTyped(const Library& solver, const Library& blas, const std::string& le
   const std::string orgqr = complex ? "ungqr" : "orgqr";
   in_solver("potrf_bufferSize", f.potrf_bufferSize);
   in_solver("potrf", f.potrf);
-  in_solver("potrfBatched", f.potrfBatched);
   in_solver("getrf_bufferSize", f.getrf_bufferSize);
   in_solver("getrf", f.getrf);
   in_solver("geqrf_bufferSize", f.geqrf_bufferSize);
@@ -88,7 +97,7 @@ void Load() {
   const std::lock_guard<std::mutex> lock(mutex);
   if (loaded.load(std::memory_order_relaxed)) return;
   // cuSOLVER needs cuBLAS, which must be opened first where neither is on the linker's path.
-  const Library blas("libcublas.so.13"), solver("libcusolver.so.12");
+  const Library blas(kBlasName), solver(kSolverName);
 #define LINALG_FIND(library, name) library.Find(#name, functions.name)
   LINALG_FIND(solver, cusolverDnCreate);
   LINALG_FIND(solver, cusolverDnSetStream);
@@ -96,15 +105,20 @@ void Load() {
   LINALG_FIND(solver, cusolverDnCreateGesvdjInfo);
   LINALG_FIND(solver, cusolverDnXsyevd_bufferSize);
   LINALG_FIND(solver, cusolverDnXsyevd);
-  LINALG_FIND(solver, cusolverDnXsyevBatched_bufferSize);
-  LINALG_FIND(solver, cusolverDnXsyevBatched);
   LINALG_FIND(solver, cusolverDnXgesvd_bufferSize);
   LINALG_FIND(solver, cusolverDnXgesvd);
-  LINALG_FIND(solver, cusolverDnXgeev_bufferSize);
-  LINALG_FIND(solver, cusolverDnXgeev);
+  LINALG_FIND(solver, cusolverDnXgesvdp_bufferSize);
+  LINALG_FIND(solver, cusolverDnXgesvdp);
   LINALG_FIND(blas, cublasCreate_v2);
   LINALG_FIND(blas, cublasSetStream_v2);
 #undef LINALG_FIND
+  // These are newer than CUDA 12.1: the first two came with 12.6, the others with 12.8.
+#define LINALG_FIND_IF_THERE(name) solver.FindIfThere(#name, functions.name)
+  LINALG_FIND_IF_THERE(cusolverDnXsyevBatched_bufferSize);
+  LINALG_FIND_IF_THERE(cusolverDnXsyevBatched);
+  LINALG_FIND_IF_THERE(cusolverDnXgeev_bufferSize);
+  LINALG_FIND_IF_THERE(cusolverDnXgeev);
+#undef LINALG_FIND_IF_THERE
   FindTyped<float>(solver, blas, "S");
   FindTyped<double>(solver, blas, "D");
   FindTyped<std::complex<float>>(solver, blas, "C");

@@ -3,6 +3,7 @@
 //
 // Matrices are column-major with leading dimension `ld`. The prototype of the called function
 // stands above each wrapper. The symbols are those of cuSOLVER 12.0 and cuBLAS 13.1 (CUDA 13.0).
+// The libraries of CUDA 12 have them too, but for the ones that some releases lack: they stay null.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -59,6 +60,16 @@ struct Functions {
                           cudaDataType, void* u, int64_t ldu, cudaDataType, void* vt, int64_t ldvt,
                           cudaDataType, void* device_work, size_t, void* host_work, size_t,
                           int* info);
+  int (*cusolverDnXgesvdp_bufferSize)(Solver, SolverParameters, int job, int econ, int64_t m,
+                                      int64_t n, cudaDataType, const void* a, int64_t lda,
+                                      cudaDataType, const void* s, cudaDataType, const void* u,
+                                      int64_t ldu, cudaDataType, const void* v, int64_t ldv,
+                                      cudaDataType, size_t*, size_t*);
+  int (*cusolverDnXgesvdp)(Solver, SolverParameters, int job, int econ, int64_t m, int64_t n,
+                           cudaDataType, void* a, int64_t lda, cudaDataType, void* s, cudaDataType,
+                           void* u, int64_t ldu, cudaDataType, void* v, int64_t ldv, cudaDataType,
+                           void* device_work, size_t, void* host_work, size_t, int* info,
+                           double* perturbation);
   int (*cusolverDnXgeev_bufferSize)(Solver, SolverParameters, int jobvl, int jobvr, int64_t n,
                                     cudaDataType, const void* a, int64_t lda, cudaDataType,
                                     const void* w, cudaDataType, const void* vl, int64_t ldvl,
@@ -78,7 +89,6 @@ struct TypedFunctions {
   using Real = decltype(std::real(T()));
   int (*potrf_bufferSize)(Solver, int uplo, int n, T* a, int ld, int* size);
   int (*potrf)(Solver, int uplo, int n, T* a, int ld, T* work, int size, int* info);
-  int (*potrfBatched)(Solver, int uplo, int n, T** a, int ld, int* info, int batch);
   int (*getrf_bufferSize)(Solver, int m, int n, T* a, int ld, int* size);
   int (*getrf)(Solver, int m, int n, T* a, int ld, T* work, int* pivots, int* info);
   int (*geqrf_bufferSize)(Solver, int m, int n, T* a, int ld, int* size);
@@ -132,12 +142,6 @@ int PotrfWork(Solver solver, FillMode uplo, int n, T* a, int ld) {
 template <class T>
 void Potrf(Solver solver, FillMode uplo, int n, T* a, int ld, T* work, int size, int* info) {
   Check(typed_functions<T>.potrf(solver, uplo, n, a, ld, work, size, info), "potrf");
-}
-
-// cusolverDn<t>potrfBatched(handle, uplo, n, Aarray, lda, infoArray, batchSize)
-template <class T>
-void PotrfBatched(Solver solver, FillMode uplo, int n, T** a, int ld, int* info, int batch) {
-  Check(typed_functions<T>.potrfBatched(solver, uplo, n, a, ld, info, batch), "potrfBatched");
 }
 
 // cusolverDn<t>getrf_bufferSize(handle, m, n, A, lda, Lwork)
@@ -226,8 +230,9 @@ template <class T, class Real>
 class Syev {
  public:
   // The largest batch that works: it has failed beyond 2^31 bytes (jax issue 33062), and beyond
-  // about 32000 matrices.
+  // about 32000 matrices. Libraries before CUDA 12.6 take one matrix after another.
   static int64_t MostBatch(int64_t n) {
+    if (functions.cusolverDnXsyevBatched == nullptr) return 1;
     const int64_t within_bytes =
         std::numeric_limits<int>::max() / (n * n * static_cast<int64_t>(sizeof(T)));
     return std::max<int64_t>(1, std::min<int64_t>(within_bytes, 16384));
@@ -326,6 +331,52 @@ class Gesvd {
   int64_t m_, n_;
 };
 
+// Singular values s, descending, and vectors of an m by n matrix, m >= n, which is overwritten,
+// from its polar decomposition. U has `cols` columns, n or m of them, and V is n by n.
+template <class T, class Real>
+class Gesvdp {
+ public:
+  // cusolverDnXgesvdp_bufferSize(handle, params, jobz, econ, m, n, dataTypeA, A, lda, dataTypeS, S,
+  //     dataTypeU, U, ldu, dataTypeV, V, ldv, computeType, workspaceInBytesOnDevice,
+  //     workspaceInBytesOnHost)
+  Gesvdp(Solver solver, SolverParameters parameters, int64_t m, int64_t n, int64_t cols, const T* a,
+         const Real* s, const T* u, const T* v)
+      : solver_(solver),
+        parameters_(parameters),
+        job_(cols == 0 ? kNoVectors : kVectors),
+        economic_(cols == m && m != n ? 0 : 1),
+        m_(m),
+        n_(n) {
+    Check(functions.cusolverDnXgesvdp_bufferSize(
+              solver, parameters, job_, economic_, m, n, kDataType<T>, a, m, kDataType<Real>, s,
+              kDataType<T>, u, m, kDataType<T>, v, n, kDataType<T>, &device_bytes, &host_bytes),
+          "cusolverDnXgesvdp_bufferSize");
+  }
+
+  // cusolverDnXgesvdp(handle, params, jobz, econ, m, n, dataTypeA, A, lda, dataTypeS, S, dataTypeU,
+  //     U, ldu, dataTypeV, V, ldv, computeType, bufferOnDevice, workspaceInBytesOnDevice,
+  //     bufferOnHost, workspaceInBytesOnHost, info, h_err_sigma)
+  // Singular values near zero are moved away from it, so that the polar factor is unitary. The last
+  // argument receives by how much, as an error of all singular values.
+  void Run(T* a, Real* s, T* u, T* v, void* device_work, void* host_work, int* info,
+           double* perturbation) const {
+    Check(functions.cusolverDnXgesvdp(solver_, parameters_, job_, economic_, m_, n_, kDataType<T>,
+                                      a, m_, kDataType<Real>, s, kDataType<T>, u, m_, kDataType<T>,
+                                      v, n_, kDataType<T>, device_work, device_bytes, host_work,
+                                      host_bytes, info, perturbation),
+          "cusolverDnXgesvdp");
+  }
+
+  size_t device_bytes = 0, host_bytes = 0;
+
+ private:
+  Solver solver_;
+  SolverParameters parameters_;
+  Job job_;
+  int economic_;
+  int64_t m_, n_;
+};
+
 // Singular values s, descending, and vectors of an m by n matrix by Jacobi's method. The matrix is
 // overwritten. U and V are square with `full`, else they have min(m, n) columns. Both are workspace
 // if no vectors are requested.
@@ -365,6 +416,12 @@ class Gesvdj {
   int economic_, m_, n_;
   int size_ = 0;
 };
+
+// Whether the library has Xgeev, as from CUDA 12.8 on.
+inline bool HasGeev() {
+  Load();
+  return functions.cusolverDnXgeev != nullptr;
+}
 
 // Eigenvalues w, complex, of a general matrix, which is overwritten, and right eigenvectors of
 // length 1 with a real largest element. A pair of conjugate eigenvalues of a real matrix has two

@@ -46,19 +46,23 @@ class DiagonalFactor {
   LINALG_TEAM int failed() const { return failed_; }
 
   // Turns a row of the panel below the block into a row of the factor.
-  LINALG_TEAM void SolveBelow(E* row) const { SolveRow(kSize, row); }
+  LINALG_TEAM void SolveBelow(E* row) const { SolveRow(kSize, kSize, row); }
+
+  // For a block of `count` rows, which is the last one.
+  LINALG_TEAM void SolveBelow(int count, E* row) const { SolveRow(count, count, row); }
 
   // Turns row `order` of the block into a row of the factor.
   LINALG_TEAM void SolveWithin(int order, E* row) const {
-    row[order] = FromReal<E>(Sqrt(Re(SolveRow(order, row))));
+    row[order] = FromReal<E>(Sqrt(Re(SolveRow(order, order + 1, row))));
   }
 
  private:
-  // Solves for the first `count` elements of a row. Returns the reduced next pivot.
-  LINALG_TEAM E SolveRow(int count, E* row) const {
+  // Solves for the first `count` elements of a row, of which it reads `cols`. Returns the reduced
+  // next pivot.
+  LINALG_TEAM E SolveRow(int count, int cols, E* row) const {
     E x[kSize], next{};
     LINALG_UNROLL
-    for (int c = 0; c < kSize; ++c) x[c] = c <= count ? row[c] : E{};
+    for (int c = 0; c < kSize; ++c) x[c] = c < cols ? row[c] : E{};
     LINALG_UNROLL
     for (int c = 0; c < kSize; ++c) {
       if (c == count) next = x[c];
@@ -78,10 +82,14 @@ class DiagonalFactor {
   int failed_ = 0;
 };
 
-// Returns 0, or the order of the first leading minor that is not positive. The factor is unfinished
-// then.
-template <class Team, class E>
-LINALG_TEAM int Cholesky(const Team& team, int n, E* a, int ld) {
+// Factors the first n rows, and turns the other rows into those of the factor of a larger matrix: w
+// becomes w L⁻ᴴ. Returns 0, or the order of the first leading minor that is not positive. The
+// factor is unfinished then. The factor of each panel's diagonal block is written only if kDiagonal
+// is true: no other rows depend on it.
+//
+// If kAnyRows is false, rows follow only an n that is a multiple of kPanel. That saves registers.
+template <bool kDiagonal = true, bool kAnyRows = false, class Team, class E>
+LINALG_TEAM int Cholesky(const Team& team, int rows, int n, E* a, int ld) {
   constexpr int kSize = kPanel<E>;
   const Tiling tiling(team);
   for (int k = 0; k < n; k += kSize) {
@@ -89,15 +97,29 @@ LINALG_TEAM int Cholesky(const Team& team, int n, E* a, int ld) {
     const DiagonalFactor<E> diagonal(end - k, a + k * ld + k, ld);
     if (diagonal.failed() != 0) return k + diagonal.failed();
     team.Phase([&](int thread) {
-      for (int i = end + thread; i < n; i += team.size()) diagonal.SolveBelow(a + i * ld + k);
+      for (int i = end + thread; i < rows; i += team.size()) {
+        E* const row = a + i * ld + k;
+        if (kAnyRows && end - k < kSize) {
+          diagonal.SolveBelow(end - k, row);
+        } else {
+          diagonal.SolveBelow(row);
+        }
+      }
     });
-    const Updated<E> rest{
-        .c = a, .ld = ld, .first_row = end, .rows = n, .first_col = end, .cols = n, .lower = true};
+    const Updated<E> rest{.c = a,
+                          .ld = ld,
+                          .first_row = end,
+                          .rows = rows,
+                          .first_col = end,
+                          .cols = n,
+                          .lower = true};
     const PanelFactor<E> below{.first = a + k, .stride = ld, .step = 1};
     team.Phase([&](int thread) {
-      // It is in this phase, because in the one before another thread may still read the block.
-      for (int i = k + thread; i < end; i += team.size()) {
-        diagonal.SolveWithin(i - k, a + i * ld + k);
+      if constexpr (kDiagonal) {
+        // It is in this phase, because in the one before another thread may still read the block.
+        for (int i = k + thread; i < end; i += team.size()) {
+          diagonal.SolveWithin(i - k, a + i * ld + k);
+        }
       }
       Update<true>(tiling, thread, rest, below, below);
     });
@@ -125,7 +147,7 @@ template <class Team, class E>
 LINALG_TEAM TriangularFactor<E> CholeskyFactor(const Team& team, int n, E* a, int ld,
                                                HermitianPart part) {
   LowerHermitianPart(team, n, a, ld, part);
-  return {.a = a, .ld = ld, .lower = part.lower, .info = Cholesky(team, n, a, ld)};
+  return {.a = a, .ld = ld, .lower = part.lower, .info = Cholesky(team, n, n, a, ld)};
 }
 
 }  // namespace linalg::team

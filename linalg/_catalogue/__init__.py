@@ -16,6 +16,7 @@ from linalg._catalogue.positive import POSITIVE
 from linalg._catalogue.products import PRODUCTS_AND_NORMS
 from linalg._catalogue.record import FOLLOWED, MODULES, Behaviour, Function, functions_of
 from linalg._catalogue.scipy import SCIPY_FUNCTIONS
+from linalg._catalogue.scipy_composed import SCIPY_COMPOSED
 from linalg._catalogue.solving import SOLVING
 from linalg._catalogue.structured import STRUCTURED_FUNCTIONS
 from linalg._catalogue.timed import Timed
@@ -27,12 +28,13 @@ __all__ = [
 
 CATALOGUE: tuple[Function, ...] = (
     *POSITIVE, *SOLVING, *ORTHOGONAL, *EIGEN, *FUNCTIONS, *PRODUCTS_AND_NORMS, *PACKAGE,
-    *SCIPY_FUNCTIONS, *LAX_FUNCTIONS, *STRUCTURED_FUNCTIONS, *DISTRIBUTED)
+    *SCIPY_FUNCTIONS, *SCIPY_COMPOSED, *LAX_FUNCTIONS, *STRUCTURED_FUNCTIONS, *DISTRIBUTED)
 
 TABLE: tuple[Case, ...] = tuple(case for function in CATALOGUE for case in function.cases)
 """The cases of all functions."""
 
-SCIPY: tuple[Case, ...] = tuple(case for function in SCIPY_FUNCTIONS for case in function.cases)
+SCIPY: tuple[Case, ...] = tuple(
+    case for function in (*SCIPY_FUNCTIONS, *SCIPY_COMPOSED) for case in function.cases)
 """The cases of the functions that `linalg.scipy` adds."""
 
 STRUCTURED: tuple[Case, ...] = tuple(

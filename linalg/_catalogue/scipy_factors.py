@@ -1,6 +1,7 @@
 """`linalg.scipy`: factorisations that JAX lacks, by SciPy's names and signatures."""
 
 import functools
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -97,7 +98,7 @@ def _economic(a):
     return np.zeros(a.shape, a.dtype), np.zeros((a.shape[1],) * 2, a.dtype)
   return np.linalg.qr(a)
 
-def _qr_of(changed):
+def _qr_of(changed: Any) -> tuple[Any, Any]:
   """The ratio and the oracle of factors of changed(*operands)."""
 
   def ratio(operands, results):

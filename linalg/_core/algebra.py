@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 
-def expand(x: jax.Array | np.ndarray, a: jax.Array) -> jax.Array:
+def expand(x: jax.Array | np.ndarray, a: jax.Array | jax.ShapeDtypeStruct) -> jax.Array:
   """`x` with unit dimensions in front, to the rank of `a`."""
   return jax.lax.expand_dims(x, tuple(range(a.ndim - x.ndim)))
 
@@ -29,7 +29,7 @@ def identities_like(a: jax.Array) -> jax.Array:
   return zeros_like(a) + identity(a)
 
 
-def on_diagonal(a: jax.Array, offset: int = 0) -> jax.Array:
+def on_diagonal(a: jax.Array | jax.ShapeDtypeStruct, offset: int = 0) -> jax.Array:
   """A mask of the diagonal that begins at column `offset`, or at row -`offset`.
 
   It has the rank of `a`.

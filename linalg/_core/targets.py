@@ -42,7 +42,7 @@ class _CpuModule(_Module, Protocol):
 
 
 class _CudaModule(_Module, Protocol):
-  """The module _cuda, from a build with nvcc or from the wheel jax-linalg-cuda13."""
+  """The module _cuda, from a build with nvcc or from a wheel such as jax-linalg-cuda13."""
 
   def captured_targets(self) -> dict[str, object]: ...
   def runs_without_scratch(
@@ -77,25 +77,35 @@ def usable_levels() -> list[str]:
 def _load_cuda() -> _CudaModule | None:
   """The CUDA module. Loading it needs neither a GPU nor CUDA's libraries.
 
-  It is this package's own module if there is one, else the plugin's. The plugin's version must be
-  this package's. jax finds its own plugins' modules in the same way.
+  It is this package's own module if there is one, else a plugin's. The plugin's version must be
+  this package's. jax finds its own plugins' modules in the same way. The plugin for jax's version
+  of CUDA is taken, or the newer one.
   """
   package = "linalg"
   if importlib.util.find_spec("linalg._cuda") is None:
-    package = "jax_linalg_cuda13"
-    if importlib.util.find_spec(package) is None:
+    wanted = _cuda_plugins()
+    found = [major for major in sorted(_LIBRARY_FOLDERS, key=lambda x: (x not in wanted, -x))
+             if importlib.util.find_spec(f"jax_linalg_cuda{major}")]
+    if not found:
       return None
-    version = importlib.metadata.version("jax-linalg-cuda13")
+    package, name = f"jax_linalg_cuda{found[0]}", f"jax-linalg-cuda{found[0]}"
+    version = importlib.metadata.version(name)
     if version != __version__:
       warnings.warn(
-          f"jax-linalg-cuda13 {version} is left out, as linalg is of version {__version__}: "
+          f"{name} {version} is left out, as linalg is of version {__version__}: "
           "functions run stock JAX on GPUs. Install both of one version.", stacklevel=2)
       return None
   module = cast(_CudaModule, importlib.import_module(f"{package}._cuda"))
   wheels = importlib.util.find_spec("nvidia")
-  folders = wheels.submodule_search_locations if wheels else None
-  module.set_library_directories([str(pathlib.Path(x) / "cu13/lib") for x in folders or []])
+  roots = wheels.submodule_search_locations if wheels else None
+  folders = _LIBRARY_FOLDERS.get(module.runtime_version()[0], ())
+  module.set_library_directories(
+      [str(pathlib.Path(root) / folder) for root in roots or [] for folder in folders])
   return module
+
+
+# Major version of CUDA -> the folders of cuBLAS and cuSOLVER in NVIDIA's wheels.
+_LIBRARY_FOLDERS = {12: ("cublas/lib", "cusolver/lib"), 13: ("cu13/lib",)}
 
 
 def plugin_refusal(built: tuple[int, int], plugins: Iterable[int]) -> str | None:

@@ -30,6 +30,10 @@ EIGH_DERIVATIVE = {"cpu": Limit(32), "cuda": Limit(32)}
 SVD_DERIVATIVE = {"cpu": Limit(32), "cuda": Limit(32)}
 QR_DERIVATIVE = {"cpu": Limit(32), "cuda": Limit(8)}
 COFACTORS = {"cpu": Limit(512), "cuda": Limit(12, nbytes=1152)}
+# Positive definite systems with few right-hand sides that a team of threads solves with their
+# log-determinants: matrix and right-hand sides fit every GPU. This limit was not measured.
+POSITIVE_SOLVE_LOGDET = {"cpu": None, "cuda": Limit(128, nbytes=72 << 10)}
+MOST_COLUMNS_OF_POSITIVE_SOLVE = {"cpu": math.inf, "cuda": 8}
 # Derivatives of solutions with log-determinants. This limit was not measured.
 POSITIVE_SOLVE_LOGDET_DERIVATIVE = {"cpu": Limit(48)}
 # Square roots of triangles. Larger ones take a scan over columns. This limit was not measured.

@@ -24,7 +24,12 @@ from linalg._core.checks import check_factors, check_positive
 from linalg._core.linear_rules import linear_pair
 from linalg._core.operands import as_arrays, check_columns, check_square, real_dtype
 from linalg._core.public import public
-from linalg._core.tuning import POSITIVE_SOLVE_LOGDET_DERIVATIVE, within
+from linalg._core.tuning import (
+  MOST_COLUMNS_OF_POSITIVE_SOLVE,
+  POSITIVE_SOLVE_LOGDET,
+  POSITIVE_SOLVE_LOGDET_DERIVATIVE,
+  within,
+)
 from linalg._factorizations.cholesky import cholesky_jvp_p, cholesky_p, cholesky_solve_p
 from linalg._factorizations.det import lu_slogdet_p, slogdet_tangents
 from linalg._factorizations.lu import lu_p
@@ -119,12 +124,18 @@ def _positive_factor_jvp(primals, tangents):
   return (x, logdet, factor, info), (dx, dlogdet, moved, None)
 
 
+def _suits_positive(platform, a, b):
+  return within(POSITIVE_SOLVE_LOGDET)(platform, a) and (
+      b.shape[-1] <= MOST_COLUMNS_OF_POSITIVE_SOLVE[platform])
+
+
 positive_solve_logdet_p: ffi.Operation = ffi.operation(
     "linalg_positive_solve_logdet",
     "n n, n k -> n k, (), ()",
     lambda a, b: (b, real_dtype(b), jnp.int32),
     jvp=_positive_jvp,
     fallback=_without_factor,
+    suits=_suits_positive,
     batch=_batch_of(_without_factor, 3))
 
 # The factor too, for derivatives.
@@ -134,6 +145,7 @@ positive_solve_logdet_factor_p: ffi.Operation = ffi.operation(
     lambda a, b: (b, real_dtype(b), a, jnp.int32),
     jvp=_positive_factor_jvp,
     fallback=_positive_apart,
+    suits=_suits_positive,
     batch=_batch_of(_positive_apart, 4))
 
 

@@ -78,7 +78,8 @@ def _lstsq(a, b, rcond):
     rank = jnp.sum(kept, axis=-1)
     inverses = reciprocal(s, kept | jnp.isnan(s))  # NaN is kept, to show in x
     x = _solution_p(a, *jax.lax.stop_gradient((u, inverses, vh)), b)
-  residual = b - product(a, x)
+  fitted = product(a, x)
+  residual = expand(b, fitted) - fitted
   residuals = jnp.sum(residual.real**2 + residual.imag**2, axis=-2)
   return x, residuals, rank, s
 

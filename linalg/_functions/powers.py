@@ -26,7 +26,7 @@ from linalg._factorizations.matmul import product
 from linalg._factorizations.solve import inv, solve
 from linalg._factorizations.triangular import triangular_solve
 
-__all__ = ["expm", "matrix_power"]
+__all__ = ["cosine_and_sine", "expm", "matrix_power"]
 
 
 @public("n", compiled=False)
@@ -112,6 +112,7 @@ _PADE = {
         5.371920351148152, 4.25)}
 # The number of powers of |A| that are computed. The growth of these bounds the later powers.
 _SEEN = 7
+_MOST_SQUARINGS = 17  # of cosines and sines, as by default in `expm`
 
 
 def _divided(exponent, k):
@@ -219,6 +220,50 @@ def _pade(a, powers, scale, coefficients):
   return product(a, odd), even
 
 
+def _repeated(step, x, count, limit):
+  """`step` applied to `x` as often as `count` says for each matrix, up to `limit` times."""
+
+  def once(x, i):
+    more = i < count
+    if more.size == 1:
+      # A batch always steps, and selects: a condition on all its matrices would be a collective if
+      # it is sharded.
+      return jax.lax.cond(jnp.all(more), step, lambda x: x, x), None
+    chosen = lambda old, new: jnp.where(more[..., None, None], new, old)
+    return jax.tree.map(chosen, x, step(x)), None
+
+  return jax.lax.scan(once, x, jnp.arange(limit, dtype=jnp.int32))[0]
+
+
+def cosine_and_sine(a: jax.Array, *, hyperbolic: bool) -> tuple[jax.Array, jax.Array]:
+  """cosh A and sinh A, or cos A and sin A, of arrays that `as_arrays` returns.
+
+  The approximant of exp(A) is (e + o) / (e - o), with an even and an odd part of its numerator. So
+  that of sinh A is 2 e o / (e² - o²), which keeps the digits of a small A, and that of cosh A is
+  (e² + o²) / (e² - o²). The sign of A² differs in sin A and cos A. Both are doubled as often as
+  `expm` squares, and NaN where that is too often.
+  """
+  pade = _PADE[jnp.finfo(a.dtype).bits]
+  squarings, small, powers, scale = _scaled_powers(a, pade)
+  sign = 1 if hyperbolic else -1
+  odd, even = _pade(small, powers, sign * scale, pade.coefficients)
+  even2, odd2 = product(even, even), sign * product(odd, odd)
+  numerators = jnp.concatenate([even2 + odd2, 2 * product(even, odd)], axis=-1)
+  both = solve(even2 - odd2, numerators)
+
+  def double(pair):
+    cos, sin = pair
+    # Errors grow as in the squares of exp(A). They would grow faster in 1 - 2 sin².
+    twice = (
+        product(cos, cos) + product(sin, sin) if hyperbolic else product(cos - sin, cos + sin))
+    return twice, 2 * product(sin, cos)
+
+  n = a.shape[-1]
+  cos, sin = _repeated(double, (both[..., :n], both[..., n:]), squarings, _MOST_SQUARINGS)
+  failed = squarings > _MOST_SQUARINGS
+  return nan_where(failed, cos, core=2), nan_where(failed, sin, core=2)
+
+
 @public("upper_triangular", "max_squarings", lists=True)
 def expm(A: ArrayLike, *, upper_triangular: bool = False, max_squarings: int = 16) -> jax.Array:
   """The matrix exponential; `jax.scipy.linalg.expm`.
@@ -258,13 +303,5 @@ def expm(A: ArrayLike, *, upper_triangular: bool = False, max_squarings: int = 1
   else:
     result = solve(even - odd, even + odd)
 
-  def square(x, i):
-    more = i < squarings
-    if more.size == 1:
-      # A batch always squares, and selects: a condition on all its matrices would be a collective
-      # if it is sharded.
-      return jax.lax.cond(jnp.all(more), lambda x: product(x, x), lambda x: x, x), None
-    return jnp.where(more[..., None, None], product(x, x), x), None
-
-  result, _ = jax.lax.scan(square, result, jnp.arange(limit, dtype=jnp.int32))
+  result = _repeated(lambda x: product(x, x), result, squarings, limit)
   return nan_where(squarings > limit, result, core=2).astype(dtype)

@@ -70,8 +70,8 @@ def _pairs_jvp(primals, tangents):
   norms = scales(a, b)
   dalpha, dbeta, dright = _changes(a, b, da, db, alpha, beta, norms, right)
   # Left vectors are right ones of (Aᴴ, Bᴴ), whose pairs are conjugate.
-  dleft = _changes(
-      *map(adjoint, (a, b, da, db)), alpha.conj(), beta.conj(), norms, left)[2]
+  ah, bh, dah, dbh = map(adjoint, (a, b, da, db))
+  dleft = _changes(ah, bh, dah, dbh, alpha.conj(), beta.conj(), norms, left)[2]
   return (alpha, beta, left, right), (dalpha, dbeta, dleft, dright)
 
 

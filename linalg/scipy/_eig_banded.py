@@ -5,6 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jax.typing import ArrayLike
 
 import linalg
@@ -50,7 +51,7 @@ def _chosen(w, v, low, high, size):
 
 
 def _count(name, ab, low, high, lower):
-  if isinstance(ab, jax.core.Tracer):
+  if isinstance(ab, Tracer):
     raise TypeError(
         f"{name}: the number of eigenvalues in an interval depends on the values of the matrix, "
         "which are not known while a function is traced, as by jit, vmap or grad. Pass it as "
@@ -65,8 +66,8 @@ def _eig(name, a_band, lower, select, select_range, max_ev, vectors):
   (ab,), dtype = as_arrays(name, a_band)
   check_matrix(name, ab, "a_band")
   n = ab.shape[-1]
-  kind = {"all": "a", "value": "v", "index": "i"}.get(select, select)
-  kind = {0: "a", 1: "v", 2: "i"}.get(kind, kind)
+  names: dict[Any, str] = {"all": "a", "value": "v", "index": "i", 0: "a", 1: "v", 2: "i"}
+  kind = names.get(select, select)
   kind = kind.lower() if isinstance(kind, str) else kind
   if kind not in ("a", "v", "i"):
     raise ValueError(f"{name}: select must be 'a', 'v' or 'i', got {select!r}.")

@@ -1,4 +1,4 @@
-"""The Fréchet derivative of the matrix exponential."""
+"""The Fréchet derivative of the matrix exponential, and its condition number."""
 
 from typing import Any
 
@@ -8,12 +8,19 @@ import jax.scipy.linalg
 from jax.typing import ArrayLike
 
 from linalg import ffi
-from linalg._core.algebra import nan_where
-from linalg._core.operands import as_arrays, check_batches, check_square, incompatible
+from linalg._core.algebra import expand, nan_where, zeros_like
+from linalg._core.operands import (
+  as_arrays,
+  check_batches,
+  check_square,
+  incompatible,
+  real_dtype,
+)
 from linalg._core.public import public, with_types_of
+from linalg._functions.norms import matrix_norm
 from linalg._functions.powers import expm
 
-__all__ = ["expm_frechet"]
+__all__ = ["expm_cond", "expm_frechet"]
 
 
 @with_types_of(jax.scipy.linalg.expm_frechet)
@@ -49,3 +56,39 @@ def expm_frechet(
   value, derivative = jax.jvp(expm, (a,), (e,))
   derivative = nan_where(jnp.isnan(value).any((-2, -1)), derivative, core=2).astype(dtype)
   return (value.astype(dtype), derivative) if compute_expm else derivative
+
+
+@public("check_finite", lists=True)
+def expm_cond(A: ArrayLike, check_finite: bool = True) -> jax.Array:
+  """The condition number of exp(A) in the Frobenius norm; `scipy.linalg.expm_cond`, batched.
+
+  Args:
+    A: square matrices (..., n, n).
+    check_finite: not used.
+
+  Returns:
+    ‖L‖₂ ‖A‖ / ‖exp(A)‖, real (...), where L is the derivative of exp at A, a matrix of order n². It
+    is NaN where `expm` gives NaN.
+
+  float16 and bfloat16 are computed in float32, and the results rounded. Elements that are far
+  larger than others cost digits, as in `expm`.
+
+  Algorithm: the whole of L by the derivative of `expm`, and its largest singular value. It takes
+  O(n⁶) operations and O(n⁴) memory, as in SciPy. Second derivatives are NaN where the two largest
+  singular values of L are equal.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg.scipy
+    >>> print(linalg.scipy.expm_cond(jnp.eye(2)).round(4))
+    1.0
+  """
+  del check_finite
+  (a,), dtype = as_arrays("expm_cond", A)
+  check_square("expm_cond", a)
+  n = a.shape[-1]
+  value, derivative = jax.linearize(expm, a)
+  along = lambda e: derivative(zeros_like(a) + expand(e, a))
+  columns = jax.vmap(along)(jnp.eye(n * n, dtype=a.dtype).reshape(n * n, n, n))
+  kronecker = jnp.moveaxis(columns.reshape(*columns.shape[:-2], n * n), 0, -1)
+  found = matrix_norm(kronecker, ord=2) * matrix_norm(a) / matrix_norm(value)
+  return found.astype(real_dtype(dtype))

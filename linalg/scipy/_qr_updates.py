@@ -16,12 +16,14 @@ from linalg._factorizations.matmul import product
 __all__ = ["qr_delete", "qr_insert", "qr_update"]
 
 
-def _checked(name, q, r, *others, vectors=()):
+def _checked(
+    name: str, q: Any, r: Any, *others: Any, vectors: tuple[int, ...] = ()
+) -> tuple[jax.Array, jax.Array, list[jax.Array], bool, Any]:
   """(Q, R, others, whether the factors are economic, dtype); vectors become columns or rows.
 
   `vectors` has, for each of the others, the axis along which a vector becomes a matrix.
   """
-  (q, r, *others), dtype = as_arrays(name, q, r, *others)
+  (q, r, *rest), dtype = as_arrays(name, q, r, *others)
   check_matrix(name, q, "Q")
   check_matrix(name, r, "R")
   m, k = q.shape[-2:]
@@ -29,13 +31,13 @@ def _checked(name, q, r, *others, vectors=()):
     raise ValueError(
         f"{name}: Q and R must be (..., m, m) and (..., m, n), or (..., m, n) and (..., n, n) with "
         f"m > n, got {q.shape} and {r.shape}.")
-  others = [
+  rest = [
       jnp.expand_dims(x, axis) if x.ndim == 1 else x
-      for x, axis in zip(others, vectors, strict=True)]
-  for x in others:
+      for x, axis in zip(rest, vectors, strict=True)]
+  for x in rest:
     check_matrix(name, x)
-  arrays = ffi.broadcast_batches(name, (q, r, *others), (2,) * (2 + len(others)))
-  return (*arrays[:2], arrays[2:], k != m, dtype)
+  q, r, *rest = ffi.broadcast_batches(name, (q, r, *rest), (2,) * (2 + len(rest)))
+  return q, r, rest, k != m, dtype
 
 
 def _position(name, k, least, most):

@@ -134,7 +134,7 @@ def _lower_rotations(s, t, f, g, equal):
 
 def _pairs(s, t):
   """The pairs (α, β) of a triangular pencil, of length 1, and which are equal up to rounding."""
-  pairs = unit_pairs(*map(diagonal_of, (s, t)), scales(s, t))[:2]
+  pairs = unit_pairs(diagonal_of(s), diagonal_of(t), scales(s, t))[:2]
   return pairs, are_equal(gaps_of_pairs(*pairs)) & ~on_diagonal(s)
 
 

@@ -12,7 +12,8 @@ from linalg._core.public import public
 from linalg._factorizations.schur import triangular_schur
 from linalg._functions.sylvester import adjoint_schur, stein_p, sylvester_p
 
-__all__ = ["solve_continuous_lyapunov", "solve_discrete_lyapunov", "solve_sylvester"]
+__all__ = [
+    "solve_continuous_lyapunov", "solve_discrete_lyapunov", "solve_lyapunov", "solve_sylvester"]
 
 
 def _operands(name, names, *operands):
@@ -122,6 +123,24 @@ def solve_continuous_lyapunov(a: ArrayLike, q: ArrayLike) -> jax.Array:
       in_units(sylvester_p(matrix, t, z, adjoint(matrix), *adjoint_schur(t, z), right), e),
       _least(sums) > bound, dtype,
       "has no unique solution: one of its eigenvalues is minus the conjugate of one.")
+
+
+@public(lists=True)
+def solve_lyapunov(a: ArrayLike, q: ArrayLike) -> jax.Array:
+  """SciPy's older name of `solve_continuous_lyapunov`; `scipy.linalg.solve_lyapunov`.
+
+  Args:
+    a, q: matrices (..., n, n).
+
+  Returns:
+    X (..., n, n) with A X + X Aᴴ = Q.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg.scipy
+    >>> linalg.scipy.solve_lyapunov(-jnp.eye(1), -2 * jnp.eye(1))
+    Array([[1.]], dtype=float32)
+  """
+  return solve_continuous_lyapunov(a, q)
 
 
 @public("method", lists=True)

@@ -14,7 +14,7 @@ from linalg._core.operands import as_arrays, as_complex, check_batches, incompat
 from linalg._core.public import public
 from linalg._factorizations.matmul import product
 
-__all__ = ["matmul_toeplitz", "solve_toeplitz"]
+__all__ = ["convolve", "matmul_toeplitz", "padded", "solve_toeplitz"]
 
 
 def _fourier(rows, cols, dtype):
@@ -29,7 +29,7 @@ def _fourier(rows, cols, dtype):
   return [jnp.asarray(x, dtype) for x in factors]
 
 
-def _convolve(x, y, rows, cols):
+def convolve(x, y, rows, cols):
   """The circular convolution of sequences of length rows cols, all of equal rank.
 
   A sequence is written as a matrix. Its columns are transformed, multiplied by the twiddle factors,
@@ -48,7 +48,7 @@ def _convolve(x, y, rows, cols):
   return found.reshape(y.shape)
 
 
-def _padded(x, before, after):
+def padded(x, before, after):
   return jnp.pad(x, ((0, 0),) * (x.ndim - 1) + ((before, after),))
 
 
@@ -60,9 +60,9 @@ def _times(c, r, x):
   rows = math.isqrt(m + n - 2) + 1
   cols = -(-(m + n - 1) // rows)
   size = rows * cols
-  circulant = _padded(c, 0, size - m) + _padded(jnp.flip(r, -1)[..., :-1], size - n + 1, 0)
-  sequences = as_complex(_padded(x.mT, 0, size - n))
-  found = _convolve(as_complex(circulant)[..., None, :], sequences, rows, cols)[..., :m].mT
+  circulant = padded(c, 0, size - m) + padded(jnp.flip(r, -1)[..., :-1], size - n + 1, 0)
+  sequences = as_complex(padded(x.mT, 0, size - n))
+  found = convolve(as_complex(circulant)[..., None, :], sequences, rows, cols)[..., :m].mT
   return found if jnp.iscomplexobj(x) else found.real
 
 
@@ -76,7 +76,7 @@ def _levinson(c, r, b):
     return b
   first = expand(jnp.arange(n) == 0, c)
   shifted = lambda x, head: jnp.concatenate([head, x[..., :-1]], axis=-1)
-  above = _padded(r[..., 1:], 0, 1)
+  above = padded(r[..., 1:], 0, 1)
 
   def divided(x, pivot):
     return x / jnp.where(pivot == 0, 1, pivot)

@@ -22,6 +22,7 @@ from linalg._core.algebra import (
     identities_like,
     nan_where,
     on_diagonal,
+    symmetrized,
     without_none,
     zeros_like,
 )
@@ -176,6 +177,7 @@ def _filter_tangent(*operands):
   tangents = ffi.broadcast_batches(
       "kalman_filter", [means, *operands[12:]], (2, *_FILTER_RANKS[:9]))[1:]
   dy, df, dq, dh, dr, dmean, dcov, db, dd = tangents
+  dq, dr, dcov = map(symmetrized, (dq, dr, dcov))  # so gradients are symmetric, as the handler's
   df, dq, dh, dr = (_each(x, steps, 2) for x in (df, dq, dh, dr))
   db, dd = (_each(x, steps, 1) for x in (db, dd))
   dh, dr = model.keep_rows(dh), model.keep_square(dr)
@@ -509,6 +511,7 @@ def _smoother_tangent(f, q, b, means, covs, smoothed, smoothed_covs, *tangents):
   steps = means.shape[-2]
   df, dq, db, dmeans, dcovs = ffi.broadcast_batches(
       "kalman_smoother", [means, *tangents], (2, *_SMOOTHER_RANKS))[1:]
+  dq, dcovs = map(symmetrized, (dq, dcovs))  # so gradients are symmetric, as the handler's
   df, dq = (_each(x, steps, 2)[..., :-1, :, :] for x in (df, dq))
   db = _each(db, steps, 1)[..., :-1, :]
   gains = _smoother_gains(f, q, b, means, covs)

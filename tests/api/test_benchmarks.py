@@ -154,6 +154,40 @@ def test_jobs(tmp_path):
 
 
 @pytest.mark.extended
+def test_a_run_that_goes_on(tmp_path):
+  """Cells that a folder has are not measured again, nor those that began twice and never ended."""
+  kept = tmp_path / "kept"
+  arguments = ["--ops", "cholesky", "lu", "--shapes", "5x4", "3x2", "--dtypes", "f32", "--rounds",
+               "1", "--slow-call", "0", "--keep", kept, "--output", "result.json"]
+
+  def run(*more):
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "benchmarks" / "run.py"), *map(str, (*arguments, *more))],
+        cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
+    return done.returncode, json.loads((tmp_path / "result.json").read_text())["cells"]
+
+  kept.mkdir()
+  row = {"op": "lu", "n": 2, "batch": 3, "dtype": "f32"}
+  known = {"op": "lu", "n": 4, "batch": 5, "dtype": "f32"}
+  began = row | {"began": True}
+  header = {"machine": {"platform": "cpu"}}
+  for i, lines in enumerate([[header, began], [header, began, known | {"seconds": {"ours": 7.0}}]]):
+    (kept / f"{i:04}.lines").write_text("".join(json.dumps(x) + "\n" for x in lines))
+  code, cells = run()
+  assert code == 1  # a cell has failed
+  by_key = {(x["op"], x["n"]): x for x in cells}
+  assert list(by_key) == [("cholesky", 2), ("lu", 2), ("cholesky", 4), ("lu", 4)]
+  assert by_key["lu", 2]["skipped"] == "failed: it did not end"
+  assert by_key["lu", 4]["seconds"] == {"ours": 7.0}
+  assert by_key["cholesky", 4]["rounds"] == 1 and by_key["cholesky", 4]["speedup"]["stock"]
+  listed = tmp_path / "cells.json"
+  listed.write_text(json.dumps([row, {"op": "grad lu", "n": 3, "batch": 2, "dtype": "f64"}]))
+  _, cells = run("--cells", listed)
+  assert [(x["op"], x["n"]) for x in cells] == [("lu", 2), ("grad lu", 3)]
+  assert set(cells[1]["seconds"]) == {"ours", "stock", "forward"}
+
+
+@pytest.mark.extended
 def test_a_run_that_is_ended_keeps_its_results(tmp_path):
   arguments = ["--ops", "cholesky", "lu", "--sizes", "2", "--batches", "1", "--dtypes", "f32"]
   arguments += ["--rounds", "1000000", "--seconds-per-cell", "1", "--output", "result.json"]

@@ -34,7 +34,7 @@ def test_all_of_scipy():
       if callable(thing := getattr(scipy.linalg, name)) and not isinstance(thing, type)}
   left = {name for x, _ in _rows(SCIPY) for name in _names(x)}
   missing = set(_names(SCIPY[SCIPY.index("Not here:") :]))
-  internal = {"find_best_blas_type", "solve_lyapunov"}  # the latter: solve_continuous_lyapunov
+  internal = {"find_best_blas_type"}
   assert left | missing | internal == functions
   assert not left & missing
   assert not missing & ({*linalg.__all__} | {*linalg.scipy.__all__})

@@ -129,6 +129,10 @@ def test_page_about_cuda():
   assert (f"shorter side ≤ {constants['kTeamSvd']}, with the vectors up to "
           f"{constants['kTeamSvdBytes'] >> 10} KiB") in rows["svd"]
   assert f"gesvdj up to {constants['kVendorJacobiSvd']}" in rows["svd"]
+  assert f"and {constants['kPolarSvdvals']} without vectors" in rows["svd"]
+  polar = re.search(r"kPolarSvd = \D+4\s+\? (\d+)\s+: \D+8 \? (\d+)\s+: (\d+);", text)
+  assert ("a shorter side of {} in float32, {} in float64 and complex64, {} in complex128"
+          .format(*polar.groups())) in rows["svd"]
   assert f"`kTeam`: up to {constants['kTeamQrBytes'] >> 10} KiB" in rows["qr"]
   for row in ("qr", "svd", "eig"):
     assert f"`kBlock` for batch ≥ {constants['kGlobalBatch']}" in rows[row], row
@@ -222,7 +226,7 @@ def test_cuda_plugin(monkeypatch):
   def load(found):
     monkeypatch.setattr(targets, "importlib", types.SimpleNamespace(
         import_module=lambda name: loaded.append(name) or types.SimpleNamespace(
-            set_library_directories=lambda folders: None),
+            set_library_directories=lambda folders: None, runtime_version=lambda: (13, 0)),
         metadata=types.SimpleNamespace(version=versions.__getitem__),
         util=types.SimpleNamespace(find_spec=lambda name: (name in found) or None)))
     return targets._load_cuda()
@@ -234,6 +238,27 @@ def test_cuda_plugin(monkeypatch):
   versions["jax-linalg-cuda13"] = "0.0.1"
   with pytest.warns(UserWarning, match=r"jax-linalg-cuda13 0\.0\.1 is left out"):
     assert load(plugin) is None
+  # The plugin for CUDA 12 is taken where it is the only one, or where jax's plugin is for CUDA 12.
+  older = {"jax_linalg_cuda12", "jax_linalg_cuda12._cuda"}
+  versions |= {"jax-linalg-cuda12": targets.__version__, "jax-linalg-cuda13": targets.__version__}
+  loaded.clear()
+  load(older)
+  load(plugin | older)
+  monkeypatch.setattr(targets, "_cuda_plugins", lambda: [12])
+  load(plugin | older)
+  assert loaded == [f"jax_linalg_cuda{x}._cuda" for x in (12, 13, 12)]
+
+
+def test_cuda_packages():
+  """The two packages of the CUDA module differ in their version of CUDA alone."""
+  project, settings = {}, {}
+  for major in (12, 13):
+    text = (ROOT / f"packaging/cuda{major}/pyproject.toml").read_text()
+    read = tomllib.loads(text.replace(f"cuda{major}", "cuda").replace(f"CUDA {major}", "CUDA"))
+    project[major], settings[major] = read["project"], read["tool"]["scikit-build"]
+    assert settings[major]["cmake"]["define"].pop("CMAKE_CUDA_ARCHITECTURES").startswith("80-real")
+  assert project[12] == project[13]
+  assert settings[12] == settings[13]
 
 
 @pytest.mark.parametrize("level", targets.usable_levels())

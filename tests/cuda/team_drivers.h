@@ -12,9 +12,11 @@
 #include "kernels/team/cholesky.h"
 #include "kernels/team/eig.h"
 #include "kernels/team/eigh.h"
+#include "kernels/team/gram_jacobi.h"
 #include "kernels/team/hessenberg.h"
 #include "kernels/team/lu.h"
 #include "kernels/team/qr.h"
+#include "kernels/team/qr_panel.h"
 #include "kernels/team/schur.h"
 #include "kernels/team/solve.h"
 #include "kernels/team/svd.h"
@@ -46,6 +48,12 @@ int RunCholesky(const Teams& teams, int n, E* a, int ld, bool lower, bool symmet
     Write(team, n, n, made, factor, ld);
     return made.info;
   });
+}
+
+template <class Teams, class E>
+int RunCholeskyPanel(const Teams& teams, int rows, int n, E* a, int ld) {
+  return teams.Run(
+      [&](const auto& team) { return Cholesky</*kDiagonal=*/false>(team, rows, n, a, ld); });
 }
 
 template <class Teams, class E>
@@ -238,6 +246,33 @@ int RunQr(const Teams& teams, int m, int n, int q_cols, E* a, int ld, E* r, E* t
   });
 }
 
+// Replaces the m by n panel by R with reflectors, or reads those that are `given` with their taus.
+// Writes V and U, m by n.
+template <class Teams, class E>
+void RunPanel(const Teams& teams, int m, int n, bool given, E* a, int ld, E* taus, E* v, E* u) {
+  const int ldt = n | 1;
+  std::vector<E> inverses(n), partial(teams.size()), t(n * ldt);
+  std::vector<RealElement<E>> squares(teams.size());
+  const PanelWork<E> work{.taus = taus,
+                          .inverses = inverses.data(),
+                          .partial = partial.data(),
+                          .squares = squares.data(),
+                          .t = t.data(),
+                          .ldt = ldt};
+  teams.Run([&](const auto& team) {
+    if (given) {
+      GivenPanel(team, m, n, a, ld, work);
+    } else {
+      FactorPanel(team, m, n, a, ld, work);
+    }
+    StorePanel(team, m, n, a, ld, work, [&](int i, int j, E x, E y) {
+      v[i * n + j] = x;
+      u[i * n + j] = y;
+    });
+    return 0;
+  });
+}
+
 // `most` is how many rotations are recorded at a time.
 template <class Teams, class E>
 int RunEigh(const Teams& teams, int n, E* a, int ld, bool lower, bool symmetrize, bool vectors,
@@ -312,6 +347,18 @@ int RunSvd(const Teams& teams, int m, int n, int width, bool vectors, E* a, int 
   return teams.Run([&](const auto& team) {
     return vectors ? Svd<true>(team, m, n, width, work).info
                    : Svd<false>(team, m, n, width, work).info;
+  });
+}
+
+// `gram` and `rotation` have rows `ld` apart.
+template <class Teams, class E>
+int RunGram(const Teams& teams, int n, int sweeps, E* gram, int ld, E* rotation) {
+  using V = RealElement<E>;
+  std::vector<GramRotation<E>> rotations(n / 2);
+  const GramWork<E> work{
+      .gram = gram, .rotation = rotation, .ld = ld, .rotations = rotations.data()};
+  return teams.Run([&](const auto& team) {
+    return int{RotateGram(team, n, JacobiTolerance<V>(n), sweeps, work)};
   });
 }
 

@@ -13,6 +13,9 @@ using linalg::Triangle;
                                    int symmetrize, E* factor) {                                   \
     return RunCholesky(SerialTeam(size, Order(order)), n, a, ld, lower, symmetrize, factor);      \
   }                                                                                               \
+  extern "C" int cholesky_panel_##suffix(int size, int order, int rows, int n, E* a, int ld) {    \
+    return RunCholeskyPanel(SerialTeam(size, Order(order)), rows, n, a, ld);                      \
+  }                                                                                               \
   extern "C" int lu_##suffix(int size, int order, int rows, int cols, E* a, int ld, int* pivots,  \
                              int* permutation, int* again) {                                      \
     return RunLu(SerialTeam(size, Order(order)), rows, cols, a, ld, pivots, permutation, again);  \
@@ -71,6 +74,10 @@ using linalg::Triangle;
                               E* taus, int* columns) {                                            \
     RunQr(SerialTeam(size, Order(order)), m, n, q_cols, a, ld, r, taus, columns);                 \
   }                                                                                               \
+  extern "C" void panel_##suffix(int size, int order, int m, int n, int given, E* a, int ld,      \
+                                 E* taus, E* v, E* u) {                                           \
+    RunPanel(SerialTeam(size, Order(order)), m, n, given, a, ld, taus, v, u);                     \
+  }                                                                                               \
   extern "C" int eigh_##suffix(int size, int order, int n, E* a, int ld, int lower,               \
                                int symmetrize, int vectors, int most, E* v,                       \
                                RealElement<E>* values) {                                          \
@@ -80,6 +87,10 @@ using linalg::Triangle;
   extern "C" int svd_##suffix(int size, int order, int m, int n, int width, int vectors, E* a,    \
                               int ld, E* v, RealElement<E>* values) {                             \
     return RunSvd(SerialTeam(size, Order(order)), m, n, width, vectors, a, ld, v, values);        \
+  }                                                                                               \
+  extern "C" int gram_##suffix(int size, int order, int n, int sweeps, E* gram, int ld,           \
+                               E* rotation) {                                                     \
+    return RunGram(SerialTeam(size, Order(order)), n, sweeps, gram, ld, rotation);                \
   }                                                                                               \
   extern "C" void hessenberg_##suffix(int size, int order, int n, E* a, int ld, E* h, E* q) {     \
     RunHessenberg(SerialTeam(size, Order(order)), n, a, ld, h, q);                                \

@@ -146,6 +146,10 @@ constexpr auto kTryCholesky = [](const auto& teams, Kind kind, int n, Results& r
       results.Add(a), results.Add(factor);
     }
   }
+  const int cols = n / kPanel<E> * kPanel<E>;
+  auto panel = Matrix(kind, n, n);
+  results.Add(RunCholeskyPanel(teams, n, cols, panel.data(), LdOf(n)));
+  results.Add(panel);
 };
 
 constexpr auto kTryLu = [](const auto& teams, Kind kind, int n, Results& results) {
@@ -243,6 +247,19 @@ constexpr auto kTryQr = [](const auto& teams, Kind kind, int n, Results& results
   }
 };
 
+constexpr auto kTryPanel = [](const auto& teams, Kind kind, int n, Results& results) {
+  // A team has at least a thread for each column.
+  const int cols = n < teams.size() ? n : teams.size();
+  for (const int m : {cols, n + 5}) {
+    auto a = Matrix(kind, m, cols);
+    std::vector<E> taus(cols), v(m * cols), u(m * cols);
+    for (const bool given : {false, true}) {
+      RunPanel(teams, m, cols, given, a.data(), LdOf(cols), taus.data(), v.data(), u.data());
+      results.Add(a), results.Add(taus), results.Add(v), results.Add(u);
+    }
+  }
+};
+
 constexpr auto kTryEigh = [](const auto& teams, Kind kind, int n, Results& results) {
   // 0 is without vectors. Otherwise that many rotations are recorded.
   for (const int most : {0, n, n * n}) {
@@ -267,6 +284,13 @@ constexpr auto kTrySvd = [](const auto& teams, Kind kind, int n, Results& result
       results.Add(a), results.Add(v), results.Add(values);
     }
   }
+};
+
+constexpr auto kTryGram = [](const auto& teams, Kind kind, int n, Results& results) {
+  const int rows = n + n % 2;
+  auto gram = Matrix(kind, rows, rows), rotation = gram;
+  results.Add(RunGram(teams, rows, 2, gram.data(), LdOf(rows), rotation.data()));
+  results.Add(gram), results.Add(rotation);
 };
 
 constexpr auto kTryHessenberg = [](const auto& teams, Kind kind, int n, Results& results) {
@@ -318,8 +342,10 @@ void CheckAll() {
   Check("solve", 35, kTrySolve);
   Check("rows", std::nullopt, kTryRows, WarpThreadsFor<E>(16));
   Check("qr", 35, kTryQr);
+  Check("panel", 35, kTryPanel);
   Check("eigh", 35, kTryEigh);
   Check("svd", 5, kTrySvd);
+  Check("gram", 16, kTryGram);
   Check("hessenberg", 35, kTryHessenberg);
   Check("schur", 5, kTrySchur);
   Check("eig", 5, kTryEig);

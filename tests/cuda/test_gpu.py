@@ -20,9 +20,10 @@ from jax.sharding import PartitionSpec as P
 
 import cases
 import linalg
+import linalg.scipy
 import matrices
 from linalg._catalogue import checks
-from linalg._core import targets
+from linalg._core import targets, tuning
 from linalg._factorizations import matmul
 from sharded import energy, no_collectives, split
 
@@ -86,6 +87,117 @@ def test_residuals(case, dtype, n, rng):
   _check(case, case.operands(rng, (7,), n, n, dtype))
 
 
+STRUCTURED = [case for case in cases.STRUCTURED if cases.has_handlers(case, "cuda")]
+
+
+def _alone_and_bad(case, operands, which):
+  """Checks that a part of a batch has the bits of the whole, beside a matrix of NaN too."""
+  results = _check(case, operands)
+  spoilt = [x.copy() for x in operands]
+  for x in spoilt:
+    x[0] = np.nan if x.dtype.kind in "fc" else -1
+  for x, y in zip(results, _results(case, spoilt), strict=True):
+    assert x[1:].tobytes() == y[1:].tobytes()
+  for part in which:
+    for x, y in zip(results, _results(case, [x[part] for x in operands]), strict=True):
+      assert x[part].tobytes() == y.tobytes()
+
+
+@cases.each(STRUCTURED)
+@pytest.mark.parametrize(
+    ("steps", "n", "batch"), [(1, 1, 3), (7, 1, 40), (5, 2, 300), (4, 3, 40), (3, 5, 5), (5, 6, 6),
+                              (3, 8, 33), (3, 16, 3), (2, 23, 3), (2, 32, 2), (2, 33, 2)])
+def test_structured(case, dtype, steps, n, batch, rng):
+  operands = case.operands(rng, (batch,), steps, n, dtype)
+  # Beyond this, XLA's products are part of the recursion.
+  in_a_handler = n <= (tuning.MOST_STATES["cuda"] if case.name.startswith("kalman") else 32)
+  _alone_and_bad(case, operands, [slice(0, 1), slice(batch // 2, None)] if in_a_handler else [])
+
+
+# Operations on whole matrices whose results are unique, or come from a fixed algorithm.
+FACTORED = [x for x in HANDLED if x.name in (
+    "cholesky", "lu", "qr", "solve", "inv", "det", "slogdet", "eigh", "svd")]
+
+
+@cases.each(FACTORED)
+@pytest.mark.parametrize("n", [5, 20, 40, 80, 110])
+def test_bits_do_not_depend_on_the_batch(case, dtype, n, rng):
+  batch = 300 if n < 40 else 40
+  operands = case.operands(rng, (batch,), n, n, dtype)
+  if case.name == "svd" and n > 64:
+    pytest.skip("the routine depends on the batch")
+  _alone_and_bad(case, operands, [slice(0, 1), slice(batch - 3, None)])
+
+
+@cases.each([x for x in FACTORED if x.name not in ("eigh", "svd")])
+@pytest.mark.parametrize("n", [160, 352, 600])
+def test_bits_by_panels_do_not_depend_on_the_batch(case, dtype, n, rng):
+  """One matrix alone may go to the vendor's routine instead."""
+  operands = case.operands(rng, (40,), n, n, dtype)
+  _alone_and_bad(case, operands, [slice(0, 2), slice(20, 37)])
+
+
+@pytest.mark.parametrize("shape", [(20, 32), (40, 176), (40, 352), (640, 512), (60, 1024)], ids=str)
+@pytest.mark.parametrize("name", ["cholesky", "qr", "eigh"])
+def test_gates_of_a_contest(name, shape):
+  """Relative errors of factors, 20 n ε, and of orthogonality, 100 n ε, in the Frobenius norm."""
+  batch, n = shape
+  rng = np.random.default_rng(0)
+  a = rng.standard_normal((batch, n, n), dtype=np.float32)
+  if name == "cholesky":
+    a = np.eye(n, dtype=np.float32) + np.matmul(a, a.mT) / n
+  elif name == "eigh":
+    a = (a + a.mT) / 2
+
+  def errors(a):
+    found = [x.astype(jnp.float64) for x in jax.tree.leaves(getattr(linalg, name)(a))]
+    if name == "cholesky":
+      q, r = found[0], found[0].mT
+    elif name == "qr":
+      q, r = found
+    else:
+      q, r = found[1], found[0][..., None] * found[1].mT
+    norm = lambda x: jnp.sqrt(jnp.sum(x * x, (-2, -1)))
+    wide = a.astype(jnp.float64)
+    factor = norm(q @ r - wide) / norm(wide)
+    orthogonal = norm(q.mT @ q - jnp.eye(n)[None])
+    return jnp.max(factor), jnp.max(orthogonal)
+
+  factor, orthogonal = map(float, jax.jit(errors)(*_put((a,))))
+  unit = n * float(np.finfo(np.float32).eps)
+  assert factor <= 20 * unit
+  if name != "cholesky":
+    assert orthogonal <= 100 * unit
+
+
+@pytest.mark.parametrize("n", [8, 160])
+@pytest.mark.parametrize("name", ["cholesky", "lu", "qr", "solve", "inv", "det"])
+def test_more_elements_than_32_bits_count(name, n):
+  """More than 2³¹ elements in more than 65,535 matrices. Copies of a matrix have its bits."""
+  limit = (_gpus()[0].memory_stats() or {}).get("bytes_limit", 0)
+  if limit < 56 << 30:
+    pytest.skip("takes up to 56 GiB of a GPU's memory")
+  few = 1000
+  count = -(-(2**31 + 2**20) // (few * n * n))
+  make = matrices.positive_definite if name == "cholesky" else matrices.well_conditioned
+  some = make(np.random.default_rng(0), (few,), n, np.float32)
+  run = lambda a: (
+      linalg.solve(a, a[..., :1]) if name == "solve" else getattr(linalg, name)(a))
+  if name == "lu":
+    run = linalg.scipy.lu_factor
+
+  @jax.jit
+  def both_ends(some):
+    many = jnp.broadcast_to(some, (count, *some.shape)).reshape(-1, n, n)
+    found = jax.tree.leaves(run(many))
+    return [x[:few] for x in found], [x[-few:] for x in found]
+
+  expected = [np.asarray(x) for x in jax.tree.leaves(jax.jit(run)(*_put((some,))))]
+  for end in both_ends(*_put((some,))):
+    for x, y in zip(end, expected, strict=True):
+      np.testing.assert_array_equal(x, y)
+
+
 @pytest.mark.parametrize("n", [300, 512])
 @pytest.mark.parametrize("batch", [(), (2,), (40,)], ids=str)
 def test_large(case, dtype, n, batch, rng):
@@ -99,6 +211,22 @@ def test_large(case, dtype, n, batch, rng):
 @pytest.mark.parametrize("batch", [3, 30])
 def test_rectangles(case, dtype, shape, batch, rng):
   _check(case, case.operands(rng, (batch,), *shape, dtype))
+
+
+@pytest.mark.parametrize("name", ["qr", "qr_complete", "qr_raw"])
+@pytest.mark.parametrize(
+    "batch, shape",
+    [(3, (176, 176)), (3, (200, 150)), (3, (150, 200)), (6, (512, 512)), (3, (1024, 1024)),
+     (3, (1500, 300))], ids=str)
+def test_qr_by_panels(name, batch, shape, dtype, rng):
+  """Residuals, and the same bits in two batches, but for products of complex128 by cuBLAS."""
+  case = cases.named(name)
+  (a,) = case.operands(rng, (batch,), *shape, dtype)
+  results = _check(case, (a,))
+  if dtype == np.complex128:
+    return
+  for x, y in zip(_results(case, (a[1:],)), results, strict=True):
+    np.testing.assert_array_equal(x, y[1:])
 
 
 @pytest.mark.parametrize("batch", [(), (0,), (1,), (3,), (2, 3), (1000,), (70000,)], ids=str)
@@ -168,10 +296,54 @@ def test_cholesky_info(dtype, n, rng):
     np.testing.assert_array_equal(np.isnan(factor).any((-2, -1)), [False, True, True, False])
 
 
+# Panels of one column and of all, of one tile of rows and of several.
+@pytest.mark.parametrize("n, upper, symmetrize", [
+    (129, False, True), (200, True, False), (512, False, False), (1024, True, True),
+    (1024, False, True)])
+def test_cholesky_by_panels(dtype, n, upper, symmetrize, rng):
+  """Failures in several panels do not change the bits of the other matrices."""
+  a = matrices.positive_definite(rng, (5,), n, dtype)
+  a[1, n - 1, n - 1] = a[2, 100, 100] = -1
+  a[2, 40, 3] = a[2, 3, 40] = np.nan
+  a[3, 0, 0] = 0
+  rows, cols = np.indices((n, n))
+  above = cols < rows if upper else cols > rows
+  given = a if symmetrize else np.where(above, np.nan, a).astype(dtype)
+  factors = jax.jit(functools.partial(
+      linalg.cholesky_ex, upper=upper, symmetrize_input=symmetrize))
+  factor, info = (np.asarray(x) for x in factors(*_put((given,))))
+  np.testing.assert_array_equal(info, [0, n, 41, 1, 0])
+  assert not factor[:, above].any()
+  np.testing.assert_array_equal(np.isnan(factor[:, ~above]).all(1), info != 0)
+  good = [0, 4]
+  for k in (1, 2, 3):
+    given[k] = given[0]
+  again, info = (np.asarray(x) for x in factors(*_put((given,))))
+  assert not info.any()
+  for k in (1, 2, 3):
+    np.testing.assert_array_equal(again[k], again[0])
+  np.testing.assert_array_equal(factor[good], again[good])
+  l = checks.wide(factor[good])
+  l = checks.adjoint(l) if upper else l
+  assert checks.factorisation(a[good], l @ checks.adjoint(l), checks.eps(factor)) <= 10
+
+
+def test_cholesky_of_many_elements(rng):
+  """More than 2^31 elements, and more matrices than one call of cuBLAS takes."""
+  count, copies, n = 7, 20_000, 129
+  a = matrices.positive_definite(rng, (count,), n, np.float32)
+  factor = jax.jit(lambda a: linalg.cholesky(jnp.tile(a, (copies, 1, 1))))(*_put((a,)))
+  parts = factor.reshape(copies, count, n, n)
+  for part in (parts[1], parts[copies // 2], parts[-1]):
+    np.testing.assert_array_equal(part, parts[0])
+  assert checks.factorisation(
+      a, checks.wide(parts[0]) @ checks.adjoint(checks.wide(parts[0])), checks.eps(a)) <= 10
+
+
 @pytest.mark.parametrize("n", [65, 128, 200, 256, 300, 512])
 @pytest.mark.parametrize("batch", [2, 100])
 def test_ill_conditioned_cholesky(dtype, n, batch, rng):
-  """potrfBatched has returned NaN for such matrices, which potrf factors."""
+  """Routines for batches have returned NaN for such matrices."""
   q = matrices.unitary(rng, n, dtype)
   spectrum = matrices.spectrum(rng, "geometric", n, 1e6)
   a = np.stack([(q * rng.permutation(spectrum)) @ q.conj().T for _ in range(batch)])
@@ -195,6 +367,48 @@ def test_lu_info(dtype, n, rng):
     np.testing.assert_array_equal(np.isnan(x).all((-2, -1)), [False, True, True, False])
   det = np.asarray(linalg.det(*_put((a,))))
   assert det[1] == 0 and np.isnan(det[2])
+
+
+# By panels up to a shorter side of 1024 and 2048 rows, then by the vendor.
+@pytest.mark.parametrize("shape, batch", [
+    ((129, 129), 40), ((200, 200), 40), ((512, 512), 8), ((1024, 1024), 3), ((1100, 1100), 3),
+    ((300, 700), 5), ((700, 300), 5), ((1024, 129), 5), ((2048, 300), 2), ((2100, 300), 2)],
+    ids=str)
+def test_large_lu(shape, batch, dtype, rng):
+  """Pivots are LAPACK's, and a singular matrix is alone."""
+  a = matrices.general(rng, (batch,), *shape, dtype)
+  a[1, :, 100] = 0
+  *results, info = (np.asarray(x) for x in linalg.lu_ex(*_put((a,))))
+  np.testing.assert_array_equal(info, np.where(np.arange(batch) == 1, 101, 0))
+  case = cases.named("lu")
+  assert case.ratio((a,), results) <= case.limit
+  if shape[0] <= 1024 and dtype == np.float64:  # in float32 rounding may decide
+    for i in {0, batch - 1}:
+      np.testing.assert_array_equal(results[1][i], scipy.linalg.lu_factor(a[i])[1])
+
+
+@pytest.mark.parametrize("n, batch", [(129, 40), (200, 40), (512, 8), (1024, 8), (1100, 2)])
+@pytest.mark.parametrize("cols", [1, 3, 100])
+def test_large_systems(n, batch, cols, dtype, rng):
+  """Both triangles, by panels and by the vendor, also of the transposed matrix and its adjoint."""
+  a = matrices.well_conditioned(rng, (batch,), n, dtype)
+  b = matrices.general(rng, (batch,), n, cols, dtype)
+
+  def solve(a, b):
+    factors = linalg.lu(a)[:2]
+    return [linalg.solve(a, b), *(linalg.lu_solve(factors, b, trans) for trans in range(3))]
+
+  ops = (a, a, a.mT, a.mT.conj())
+  for op, x in zip(ops, jax.jit(solve)(*_put((a, b))), strict=True):
+    assert checks.solution(op, np.asarray(x), b) <= 30
+
+
+@pytest.mark.parametrize("n", [129, 200, 512, 1024])
+def test_bits_of_lu_do_not_depend_on_the_batch(dtype, n, rng):
+  a = matrices.general(rng, (9,), n, n, dtype)
+  whole = [np.asarray(x) for x in linalg.lu_ex(*_put((a,)))]
+  for alone, x in zip(linalg.lu_ex(*_put((a[-1:],))), whole, strict=True):
+    np.testing.assert_array_equal(alone, x[-1:])
 
 
 @pytest.mark.parametrize("n", [2, 10, 40, 80])
@@ -229,6 +443,27 @@ def test_svd_of_low_rank(dtype, shape, rng):
   k = min(shape)
   product = checks.wide(u)[..., :k] * s[..., None, :] @ checks.wide(vh)[..., :k, :]
   assert checks.factorisation(a, product, checks.eps(u)) <= 30
+
+
+@pytest.mark.parametrize(
+    "shape", [(65, 65), (130, 130), (200, 150), (150, 200), (300, 300), (512, 512)], ids=str)
+@pytest.mark.parametrize("batch", [1, 6])
+@pytest.mark.parametrize("decades", [0, 3, 12])
+def test_svd_of_spectra(dtype, shape, batch, decades, rng):
+  """One matrix goes to cuSOLVER: Xgesvdp moves small singular values. Several go by blocks."""
+  k = min(shape)
+  values = np.logspace(0, -decades, k)
+  a = np.stack([matrices.with_singular_values(rng, values, *shape, dtype) for _ in range(batch)])
+  a = a.astype(dtype)
+  u, s, vh, info = (np.asarray(x) for x in linalg.svd_ex(*_put((a,)), full_matrices=False))
+  assert not np.any(info)
+  assert checks.orthogonality(u) <= 30
+  assert checks.orthogonality(checks.adjoint(vh)) <= 30
+  product = checks.wide(u) * s[..., None, :] @ checks.wide(vh)
+  assert checks.factorisation(a, product, checks.eps(u)) <= 30
+  for found in (s, np.asarray(linalg.svdvals(*_put((a,))))):
+    np.testing.assert_allclose(
+        found, np.broadcast_to(values, found.shape), rtol=0, atol=10 * k * checks.eps(u))
 
 
 @pytest.mark.parametrize("batch, n", [

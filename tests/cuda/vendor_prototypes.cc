@@ -79,6 +79,8 @@ SAME_NAME(cusolverDnXsyevBatched_bufferSize);
 SAME_NAME(cusolverDnXsyevBatched);
 SAME_NAME(cusolverDnXgesvd_bufferSize);
 SAME_NAME(cusolverDnXgesvd);
+SAME_NAME(cusolverDnXgesvdp_bufferSize);
+SAME_NAME(cusolverDnXgesvdp);
 SAME_NAME(cusolverDnXgeev_bufferSize);
 SAME_NAME(cusolverDnXgeev);
 SAME_NAME(cublasCreate_v2);
@@ -91,7 +93,6 @@ SAME_NAME(cublasSetStream_v2);
 #define SAME_OF_TYPE(type, letter, orgqr_name)                               \
   SAME(type, potrf_bufferSize, cusolverDn##letter##potrf_bufferSize);        \
   SAME(type, potrf, cusolverDn##letter##potrf);                              \
-  SAME(type, potrfBatched, cusolverDn##letter##potrfBatched);                \
   SAME(type, getrf_bufferSize, cusolverDn##letter##getrf_bufferSize);        \
   SAME(type, getrf, cusolverDn##letter##getrf);                              \
   SAME(type, geqrf_bufferSize, cusolverDn##letter##geqrf_bufferSize);        \

@@ -186,6 +186,7 @@ WITHOUT = {
        for kind in hard_operands.GRADED},
     **{("qr_delete", kind): "the remaining rows are dependent"
        for kind in ("triangular", "nearly_defective")},
+    ("signm", "graded"): "an eigenvalue is on the imaginary axis to rounding",
     ("solve_sylvester", "small"): "sums of eigenvalues are below `tol`",
     ("gram_inverse_pth_root", "nearly_singular"): "the Gram matrix is singular to rounding",
 }
@@ -194,6 +195,7 @@ WITHOUT_IN_SINGLE = {
         "svd": "a singular value is 0 to rounding", "svd_thin": "a singular value is 0 to rounding",
         "solve_continuous_lyapunov": "sums of eigenvalues are 0 to rounding",
         "solve_discrete_lyapunov": "products of eigenvalues are 1 to rounding"}.items()}
+WITHOUT_IN_SINGLE["signm", "nearly_singular"] = WITHOUT["signm", "graded"]
 # An error of some roundings for the function itself, and its second derivative multiplies it.
 LIMITS = {"funm": 3000, "solve_continuous_are": 3000, "solve_discrete_are": 3000}
 DIFFERENTIABLE = [case for case in cases.TABLE if case.differentiable]

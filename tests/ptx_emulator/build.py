@@ -44,7 +44,8 @@ ALL = sorted(path.stem for path in (ROOT / "kernels/cuda").glob("*.cu"))
 # Files whose functions other files use.
 NEEDS = {
     "cholesky": ["triangular_solve"], "det": ["lu"], "eigh_tridiagonal": ["eigh"],
-    "lu": ["triangular_solve"], "solve": ["lu"], "triangular_solve": ["lu"]}
+    "lu": ["triangular_solve"], "solve": ["lu"], "svd": ["svd_blocks"],
+    "svd_blocks": ["qr"], "triangular_solve": ["lu"]}
 
 
 def run(*command):
@@ -80,6 +81,8 @@ def compile_kernels(folder: pathlib.Path, include: str, names: list[str]):
 
 def build(folder: pathlib.Path, xla: str, names: list[str], module: pathlib.Path | None) -> None:
   folder.mkdir(parents=True, exist_ok=True)
+  for kernel in folder.glob("*.so"):  # compiled from other PTX
+    kernel.unlink()
   include = f"-isystem={xla}"
   if module is None:
     jobs, objects, ptx = compile_kernels(folder, include, with_needs(names))

@@ -4,13 +4,17 @@ Only test_suites.py collects this file. kernels/cuda/launch.h puts several teams
 memory of a block where 256 blocks remain. kernels/cuda/tuning.h has the sizes.
 """
 
+import itertools
+
 import jax
 import numpy as np
 import pytest
+import scipy.linalg
 
 import cases
 import linalg
 import matrices
+from linalg._catalogue import checks
 from linalg._catalogue import structured as recursions
 from linalg._factorizations import cholesky, lu, solve
 from linalg._factorizations.cholesky_jittered import cholesky_jittered_p
@@ -68,6 +72,89 @@ def test_in_global_memory(name, dtype, rng, monkeypatch):
   _check(case, dtype, rng, shapes)
 
 
+@pytest.mark.parametrize("shape", [(66, 66), (70, 66), (65, 75)], ids=str)
+def test_svd_by_blocks(shape, dtype, rng):
+  """Bad matrices are alone. One without a full rank goes to the vendor's routine.
+
+  The matrices are nearly diagonal, which needs few sweeps.
+  """
+  k, limits = min(shape), np.finfo(dtype)
+  a = matrices.general(rng, (4,), *shape, dtype) / 32
+  a[:, range(k), range(k)] += rng.permutation(np.arange(1, k + 1)).astype(dtype)
+  a[1, 3, 4] = np.nan
+  a[2] *= limits.tiny / limits.eps
+  a[3, :, 1] = a[3, 1] = 0
+  u, s, vh, info = map(np.asarray, linalg.svd_ex(a, full_matrices=False))
+  np.testing.assert_array_equal(info, [0, -1, 0, 0])
+  for x in (u, s, vh):
+    np.testing.assert_array_equal(np.isnan(x).reshape(4, -1).any(-1), info != 0)
+  values = np.asarray(linalg.svdvals(a))
+  for i in np.flatnonzero(info == 0):
+    assert np.all(np.diff(s[i]) <= 0)
+    scale = 2.0 ** -np.frexp(np.abs(a[i]).max())[1]
+    product = checks.wide(u[i]) * (checks.wide(s[i]) * scale) @ checks.wide(vh[i])
+    assert checks.factorisation(checks.wide(a[i]) * scale, product, checks.eps(a)) <= 10
+    assert checks.orthogonality(u[i]) <= 10
+    assert checks.orthogonality(checks.adjoint(vh[i])) <= 10
+    np.testing.assert_allclose(values[i], s[i], rtol=0, atol=100 * checks.eps(a) * s[i, 0])
+
+
+def test_matrices_of_blocks_have_the_same_bits(dtype, rng):
+  a = matrices.general(rng, (4,), 66, 66, dtype) / 32 + np.diag(np.arange(66)).astype(dtype)
+  results = linalg.svd(a)
+  for x, y in zip(linalg.svd(a[[3, 3, 1, 2, 0]]), results, strict=True):
+    np.testing.assert_array_equal(x, y[np.array([3, 3, 1, 2, 0])])
+
+
+# Panels of 8 columns, of 16 where few rows are left, and a narrower last one.
+PANELS = [(44, 44), (40, 30), (30, 40)]
+
+
+@pytest.mark.parametrize(
+    "name", ["qr", "qr_complete", "qr_r", "qr_raw", "householder_product"])
+def test_panels(name, dtype, rng, monkeypatch):
+  """Shared memory is small, so that small matrices go by panels."""
+  monkeypatch.setenv("LINALG_PTX_SHARED", str(dtype.itemsize + 1))
+  _check(cases.named(name), dtype, rng, [(3, m, n) for m, n in PANELS])
+
+
+@pytest.mark.parametrize("name", ["qr", "qr_raw"])
+def test_qr_by_the_vendor(name, dtype, rng, monkeypatch):
+  """Shared memory does not hold a panel, and there are few matrices."""
+  monkeypatch.setenv("LINALG_PTX_SHARED", "3")
+  _check(cases.named(name), dtype, rng, [(3, 30, 30), (3, 33, 30), (3, 30, 33)])
+
+
+@pytest.mark.parametrize("m, n", PANELS)
+def test_matrices_of_panels_are_alone(m, n, dtype, rng, monkeypatch):
+  """NaN, zero columns and extreme scales. The other matrices keep their bits in any batch."""
+  monkeypatch.setenv("LINALG_PTX_SHARED", str(dtype.itemsize + 1))
+  limits = np.finfo(dtype)
+  a = matrices.general(rng, (7,), m, n, dtype)
+  a[1, m // 2, n // 3] = np.nan
+  a[2, :, n // 4 : n // 2] = 0
+  a[3, 5:, 4] = a[3, :, 9] = 0
+  a[4] *= limits.max / 1e3
+  a[5] *= limits.tiny / limits.eps
+  a[5, :, 7] /= limits.eps
+  a[6] = matrices.general(rng, (), m, 6, dtype) @ matrices.general(rng, (), 6, n, dtype)
+  qr = jax.jit(linalg.qr)
+  q, r = (np.asarray(x) for x in qr(a))
+  assert np.isnan(q[1]).any() and np.isnan(r[1]).any()
+  for i in range(7):
+    if i != 1:
+      scale = 2.0 ** -np.frexp(np.abs(a[i]).max())[1]
+      product = checks.wide(q[i]) @ (checks.wide(r[i]) * scale)
+      assert checks.orthogonality(q[i]) <= 10
+      assert checks.factorisation(checks.wide(a[i]) * scale, product, checks.eps(a)) <= 10
+      np.testing.assert_array_equal(np.tril(r[i], -1), 0)
+  for x, y in zip(qr(a[5:]), (q, r), strict=True):
+    np.testing.assert_array_equal(x, y[5:])
+  h, taus = linalg.qr(a[3], mode="raw")
+  np.testing.assert_array_equal(taus[9], 0)
+  assert np.all(np.isfinite(h))
+
+
 def _check_least_jitters(n, batch, dtype, rng, lower):
   """Compares the handler with one factorisation of the batch for each jitter."""
   g = matrices.general(rng, (batch,), n, n - 1, dtype)
@@ -91,7 +178,7 @@ def _check_least_jitters(n, batch, dtype, rng, lower):
   np.testing.assert_allclose(factor, moved, rtol=0, atol=rtol * np.abs(g).max())
 
 
-# A thread, a part of a warp, a team, and the vendor's routine factor first.
+# A thread, a part of a warp, a team, and blocks with a panel each factor first.
 @pytest.mark.parametrize("n, batch", [(4, SEVERAL_TEAMS), (24, 5), (90, 4), (140, 4)])
 def test_least_jitters(n, batch, dtype, rng):
   _check_least_jitters(n, batch, dtype, rng, lower=n != 24)
@@ -102,24 +189,90 @@ def test_least_jitters_in_global_memory(dtype, rng, monkeypatch):
   _check_least_jitters(40, 4, dtype, rng, lower=False)
 
 
+# The last size has panels of several tiles of rows.
+@pytest.mark.parametrize("n, upper, symmetrize", [
+    (129, False, True), (129, True, False), (170, False, False), (170, True, True)])
+def test_cholesky_by_panels(n, upper, symmetrize, dtype, rng):
+  """Failures in several panels do not change the bits of the other matrices."""
+  a = matrices.positive_definite(rng, (5,), n, dtype)
+  a[1, n - 1, n - 1] = a[2, 100, 100] = -1
+  a[2, 40, 3] = a[2, 3, 40] = np.nan
+  a[3, 0, 0] = 0
+  rows, cols = np.indices((n, n))
+  above = cols < rows if upper else cols > rows
+  given = a if symmetrize else np.where(above, np.nan, a).astype(dtype)
+  options = {"upper": upper, "symmetrize_input": symmetrize}
+  factor, info = (np.asarray(x) for x in linalg.cholesky_ex(given, **options))
+  np.testing.assert_array_equal(info, [0, n, 41, 1, 0])
+  assert not factor[:, above].any()
+  np.testing.assert_array_equal(np.isnan(factor[:, ~above]).all(1), info != 0)
+  good = [0, 4]
+  np.testing.assert_array_equal(factor[good], linalg.cholesky(given[good], **options))
+  l = checks.wide(factor[good])
+  l = checks.adjoint(l) if upper else l
+  assert checks.factorisation(a[good], l @ checks.adjoint(l), checks.eps(factor)) <= 10
+
+
 def test_products_from_global_memory(dtype, rng, monkeypatch):
   monkeypatch.setenv("LINALG_PTX_SHARED", "6")
   _check(cases.named("matmul"), dtype, rng, [(3, 40, 40)])
 
 
-def test_adjoint_systems_by_the_vendor(dtype, rng):
-  a = matrices.well_conditioned(rng, (2,), 140, dtype)
-  b = matrices.general(rng, (2,), 140, 3, dtype)
+@pytest.mark.parametrize("shape", [(161, 161), (130, 200), (200, 130)], ids=str)
+def test_lu_by_panels(shape, dtype, rng):
+  """Pivots are LAPACK's, and a singular matrix or NaN changes no other matrix."""
+  a = matrices.general(rng, (4,), *shape, dtype)
+  a[1, :, 70], a[3, 90, 100] = 0, np.nan
+  found, alone = (
+      [np.asarray(x) for x in results] for results in jax.jit(lambda a: (
+          lu.lu_p(a), lu.lu_p(a[2:3])))(a))
+  np.testing.assert_array_equal(found[-1], [0, 71, 0, -1])
+  for x, y in zip(found, alone, strict=True):
+    np.testing.assert_array_equal(x[2:3], y)
+  case = cases.named("lu")
+  assert case.ratio((a[:3],), [x[:3] for x in found[:3]]) <= case.limit
+  for i in (0, 2):
+    np.testing.assert_array_equal(found[1][i], scipy.linalg.lu_factor(checks.wide(a[i]))[1])
+
+
+def test_lu_of_many_rows(dtype, rng):
+  """Panels are narrower beyond 1024 rows."""
+  a = matrices.general(rng, (1,), 1040, 132, dtype)
+  found = [np.asarray(x) for x in linalg.lu(a)]
+  case = cases.named("lu")
+  assert case.ratio((a,), found) <= case.limit
+  np.testing.assert_array_equal(found[1][0], scipy.linalg.lu_factor(checks.wide(a[0]))[1])
+
+
+# A single system is the vendor's, several are solved by panels. Many columns take deeper products.
+@pytest.mark.parametrize("batch, cols", [(1, 3), (2, 3), (2, 70)])
+def test_large_triangles(batch, cols, dtype, rng):
+  n = 140
+  triangles = {lower: matrices.triangular(rng, (batch,), n, dtype, lower=lower)
+               for lower in (False, True)}
+  b = matrices.general(rng, (batch,), n, cols, dtype)
+  ways = list(itertools.product((False, True), repeat=4))
+
+  def solve(left_side, lower, transpose_a, conjugate_a):
+    x = linalg.triangular_solve(
+        triangles[lower], b if left_side else b.mT, left_side=left_side, lower=lower,
+        transpose_a=transpose_a, conjugate_a=conjugate_a)
+    return x if left_side else x.mT
+
+  found = jax.jit(lambda: [solve(*way) for way in ways])()
+  for (left_side, lower, transpose_a, conjugate_a), x in zip(ways, found, strict=True):
+    op = (np.tril if lower else np.triu)(triangles[lower])
+    op = op.mT if transpose_a == left_side else op
+    op = op.conj() if conjugate_a else op
+    assert cases.named("solve").ratio((op, b), [np.asarray(x)]) <= 30
+
+
+@pytest.mark.parametrize("batch, cols", [(1, 3), (2, 1), (2, 3), (2, 70)])
+def test_adjoint_systems_of_factors(batch, cols, dtype, rng):
+  a = matrices.well_conditioned(rng, (batch,), 140, dtype)
+  b = matrices.general(rng, (batch,), 140, cols, dtype)
   x = jax.jit(lambda a, b: linalg.lu_solve(linalg.lu(a)[:2], b, trans=2))(a, b)
-  adjoint = np.conj(np.swapaxes(a, -1, -2))
-  assert cases.named("solve").ratio((adjoint, b), [np.asarray(x)]) <= 30
-
-
-def test_conjugate_systems_by_the_vendor(dtype, rng):
-  a = matrices.triangular(rng, (2,), 140, dtype, lower=True)
-  b = matrices.general(rng, (2,), 140, 3, dtype)
-  x = linalg.triangular_solve(a, b, left_side=True, lower=True, conjugate_a=True)
-  assert cases.named("solve").ratio((np.conj(np.tril(a)), b), [np.asarray(x)]) <= 30
+  assert cases.named("solve").ratio((np.conj(a.mT), b), [np.asarray(x)]) <= 30
 
 
 @pytest.mark.parametrize("n", [16, 24, 60])

@@ -49,3 +49,9 @@ def _with_our_handlers(name: str, package: str | None = None):
 
 
 importlib.import_module = _with_our_handlers
+
+from linalg._core import tuning  # noqa: E402  # with the handlers
+
+# A team has no more shared memory for these.
+for _limits in (tuning.POSITIVE_SOLVE_LOGDET, tuning.MOST_COLUMNS_OF_POSITIVE_SOLVE):
+  _limits["cpu"] = _limits["cuda"]

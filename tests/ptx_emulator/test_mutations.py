@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import pytest
+import scipy.linalg
 
 pytestmark = pytest.mark.extended
 
@@ -42,6 +43,7 @@ class Run(NamedTuple):
   attributes: dict[str, bool] = {}  # noqa: RUF012
   blocks: int = 1
   spare: int = 0
+  shared: int = 227  # KiB of shared memory
 
 
 def _general(rng, batch, n):
@@ -62,9 +64,17 @@ def _system(rng, batch, n):
   return [*_general(rng, batch, n), rng.standard_normal((batch, n, 3), dtype=np.float32)]
 
 
+def _vector_system(rng, batch, n):
+  return [*_general(rng, batch, n), rng.standard_normal((batch, n, 1), dtype=np.float32)]
+
+
 def _of_cholesky(a, factor, info):
   assert not info.any()
   return factor @ factor.mT - a
+
+
+def _of_upper_cholesky(a, factor, info):
+  return _of_cholesky(a, factor.mT, info)
 
 
 def _of_lu(a, lu, pivots, permutation, info):
@@ -123,13 +133,24 @@ def _of_solve(a, b, x, info):
   return (a @ x - b) / np.linalg.cond(a)[:, None, None]
 
 
+def _definite_system(rng, batch, n):
+  return [*_definite(rng, batch, n), rng.standard_normal((batch, n, 3), dtype=np.float32)]
+
+
+def _of_positive_solve(a, b, x, logdet, factor, info):
+  assert not info.any()
+  logs = 2 * np.log(np.diagonal(factor, 0, 1, 2)).sum(1)
+  return np.concatenate([(a @ x - b).ravel(), (factor @ factor.mT - a).ravel(), logdet - logs])
+
+
 F, I = np.float32, np.int32
 HERMITIAN = {"lower": True, "symmetrize": False}
 
 
-def _cholesky(kernel, n, batch, spare, blocks=1):
+def _cholesky(kernel, n, batch, spare, blocks=1, attributes=HERMITIAN):
+  error = _of_cholesky if attributes["lower"] else _of_upper_cholesky
   return Run(kernel, "linalg_cholesky", n, batch, _definite,
-             lambda n: [((n, n), F), ((), I)], _of_cholesky, HERMITIAN, blocks, spare)
+             lambda n: [((n, n), F), ((), I)], error, attributes, blocks, spare)
 
 
 def _lu(kernel, n, batch, spare, blocks=1):
@@ -137,9 +158,30 @@ def _lu(kernel, n, batch, spare, blocks=1):
              lambda n: [((n, n), F), ((n,), I), ((n,), I), ((), I)], _of_lu, {}, blocks, spare)
 
 
-def _qr(kernel, n, batch, spare, blocks=1):
+def _qr(kernel, n, batch, spare, blocks=1, shared=227):
   return Run(kernel, "linalg_qr", n, batch, _general,
-             lambda n: [((n, n), F), ((n, n), F)], _of_qr, {}, blocks, spare)
+             lambda n: [((n, n), F), ((n, n), F)], _of_qr, {}, blocks, spare, shared)
+
+
+def _reflectors(rng, batch, n):
+  (x,) = _general(rng, batch, n)
+  packed, taus = zip(*(scipy.linalg.qr(y, mode="raw")[0] for y in x), strict=True)
+  return [np.ascontiguousarray(packed), np.stack(taus)]
+
+
+def _of_product(a, taus, q):
+  for x, scales, made in zip(a, taus, q, strict=True):
+    expected = np.eye(len(x))
+    for k in reversed(range(len(x))):
+      v = np.append([1.0], x[k + 1:, k])
+      expected[k:] -= scales[k] * np.outer(v, v @ expected[k:])
+    made -= expected
+  return q
+
+
+def _householder_product(kernel, n, batch, spare, blocks=1, shared=227):
+  return Run(kernel, "linalg_householder_product", n, batch, _reflectors,
+             lambda n: [((n, n), F)], _of_product, {}, blocks, spare, shared)
 
 
 def _eigh(kernel, n, batch, spare, blocks=1):
@@ -152,10 +194,37 @@ def _solve(kernel, n, batch, spare, blocks=1):
              lambda n: [((n, 3), F), ((), I)], _of_solve, {}, blocks, spare)
 
 
+def _positive_solve(kernel, n, batch, spare, blocks=1):
+  return Run(
+      kernel, "linalg_positive_solve_logdet_factor", n, batch, _definite_system,
+      lambda n: [((n, 3), F), ((), F), ((n, n), F), ((), I)], _of_positive_solve, {}, blocks, spare)
+
+
+def _vector_solve(kernel, n, batch, spare, blocks=1):
+  return Run(kernel, "linalg_solve", n, batch, _vector_system,
+             lambda n: [((n, 1), F), ((), I)], _of_solve, {}, blocks, spare)
+
+
 def _block_cholesky(kernel, n, batch, spare, blocks=1):
   return Run(
       kernel, "linalg_block_tridiagonal_cholesky", n, batch, _blocks,
       lambda n: [((3, n, n), F), ((2, n, n), F), ((), F), ((), I)], _of_blocks, {}, blocks, spare)
+
+
+def _near_diagonal(rng, batch, n):
+  (x,) = _general(rng, batch, n)
+  return [x / 32 + np.diag(np.arange(1, n + 1, dtype=np.float32))]
+
+
+def _of_svd(a, u, s, vh, info):
+  assert not info.any()
+  products = np.tril(u.mT @ u, -1) * s[:, :1, None]
+  return np.maximum(np.abs((u * s[:, None]) @ vh - a), np.abs(products))
+
+
+def _svd(kernel, n, batch, spare):
+  return Run(kernel, "linalg_svd", n, batch, _near_diagonal,
+             lambda n: [((n, n), F), ((n,), F), ((n, n), F), ((), I)], _of_svd, {}, 1, spare)
 
 
 def _svd_jvp(kernel, n, batch, spare):
@@ -169,21 +238,35 @@ QUICK = [
     _cholesky("RunThreads.*SmallCholeskyIfE", 5, 1030, 1, blocks=64),
     _cholesky("RunWarps.*WarpCholeskyIfLi32E", 20, 3, 2),
     _cholesky("RunTeams.*TeamCholeskyIfE", 72, 2, 1),
+    _cholesky("RunTeams.*FactorCholeskyPanelIfE", 300, 2, 1),
     _block_cholesky("RunTeams.*TeamFactorIfE", 12, 3, 5),
     _eigh("RunTeams.*ReduceEighIfLb1E", 20, 2, 7)]
 OTHERS = [
+    _cholesky("RunTeams.*CopyHermitianPartIfE", 130, 2, 0,
+              attributes={"lower": True, "symmetrize": True}),
+    _cholesky("RunTeams.*FinishCholeskyPanelsIfE", 130, 2, 0,
+              attributes={"lower": False, "symmetrize": False}),
     _cholesky("RunTeams.*TeamCholeskyIfE", 33, 3, 1),
     _lu("RunThreads.*SmallLuIfE", 5, 1030, 1, blocks=64),
     _lu("RunWarps.*WarpLuIfLi32E", 20, 3, 5),
     _lu("RunTeams.*TeamLuIfE", 65, 2, 6),
     _lu("RunTeams.*TeamLuIfE", 72, 2, 7),
+    _lu("RunTeams.*FactorLuPanelIfLi2E", 130, 2, 0),
+    _lu("RunTeams.*ExchangeAndSolveIfE", 130, 2, 2),
     _qr("RunTeamsILb0E.*TeamQrIfE", 15, 513, 9, blocks=64),
     _qr("RunTeamsILb0E.*TeamQrIfE", 20, 2, 9),
     _eigh("RunTeams.*ReduceEighIfLb1E", 12, 513, 7, blocks=64),
     _eigh("RunTeams.*RotateEighIfE", 12, 513, 3, blocks=64),
     _eigh("RunTeams.*RotateEighIfE", 20, 2, 3),
+    _qr("RunTeams.*QrPanelIfE", 44, 2, 3, shared=5),
+    _householder_product("RunTeams.*QrPanelIfE", 44, 2, 2, shared=5),
     _solve("RunWarps.*WarpSolveIfLi32E.*SolvedE1", 20, 3, 6),
     _solve("RunTeams.*TeamSolveIfLb0E", 65, 2, 5),
+    _positive_solve("RunTeams.*TeamPositiveSolveIfE", 26, 3, 4),
+    _positive_solve("RunTeams.*TeamPositiveSolveIfE", 75, 2, 4),
+    _svd("RunTeams.*RotatePairsIfE", 66, 4, 4),
+    _svd("RunTeams.*SortValuesIfE", 66, 4, 0),
+    _vector_solve("RunTeams.*VectorSubstitutionIfE", 130, 2, 1),
     _svd_jvp("RunTeams.*SvdDerivativeIfLb0E", 32, 2, 5)]
 
 
@@ -207,6 +290,7 @@ def faulty(library, handlers, monkeypatch):
 
     def error(self, run):
       monkeypatch.setenv("LINALG_PTX_BLOCKS", str(run.blocks))
+      monkeypatch.setenv("LINALG_PTX_SHARED", str(run.shared))
       operands = run.operands(np.random.default_rng(0), run.batch, run.n)
       name = next(_names)
       jax.ffi.register_ffi_target(

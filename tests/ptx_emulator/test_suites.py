@@ -24,6 +24,14 @@ def test_quick(library, run_suites, launched):
 
 
 @pytest.mark.timeout(1800)
+def test_older_libraries(run_suites, launched):
+  """Without routines that came after CUDA 12.1, older ones run, or our own kernels."""
+  run_suites("older", [suites.SUITES["factorisations"]],
+             "test_large_residuals and float32 and (eigh] or eigvalsh] or eig])", launched,
+             older=1, **SETTINGS)
+
+
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("suite", suites.EVERY_KERNEL)
 def test_every_kernel(suite, library, run_suite, launched):
   """Two dtypes. Whichever suite ends last asks for kernels that no suite has launched."""

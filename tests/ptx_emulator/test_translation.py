@@ -26,11 +26,13 @@ KERNEL = """
 """
 
 
-def _translate(statement, folder):
-  source = folder / "some.ptx"
-  source.write_text(KERNEL.format(statement))
+def _translate(statement, folder, *others):
+  sources = []
+  for i, x in enumerate((statement, *others)):
+    sources.append(folder / (f"other{i}.ptx" if i else "some.ptx"))
+    sources[-1].write_text(KERNEL.format(x))
   return subprocess.run(
-      [sys.executable, HERE / "translate.py", folder, source], capture_output=True, text=True,
+      [sys.executable, HERE / "translate.py", folder, *sources], capture_output=True, text=True,
       check=False)
 
 
@@ -39,6 +41,15 @@ def test_known_opcode(tmp_path):
   assert done.returncode == 0, done.stderr
   assert "if (!r_p1) { r_r1 = " in (tmp_path / "some_0.cc").read_text()
   assert (tmp_path / "kernels.txt").read_text() == "some_kernel some_0\n"
+
+
+def test_different_kernels_of_one_name_are_an_error(tmp_path):
+  """A linker would take one for both. One that two files share differs in registers' numbers."""
+  done = _translate("add.s32 %r1, %r2, -1;", tmp_path, "add.s32 %r2, %r1, -1;")
+  assert done.returncode == 0, done.stderr
+  done = _translate("add.s32 %r1, %r2, -1;", tmp_path, "sub.s32 %r1, %r2, -1;")
+  assert done.returncode != 0
+  assert "a different kernel of this name: some_kernel" in done.stderr
 
 
 @pytest.mark.parametrize("statement", [

@@ -7,6 +7,7 @@ The file's name is that of the PTX and a number, because kernels' names are too 
 """
 
 import pathlib
+import re
 import sys
 
 import instructions
@@ -43,12 +44,16 @@ extern "C" const Kernel kernel = {{&Run, {kernel.shared_bytes}, {kernel.most_thr
 
 
 def main(folder: pathlib.Path, sources: list[pathlib.Path]) -> None:
-  listed = []
+  listed, shapes = [], {}
   for source in sources:
     for i, kernel in enumerate(parse.parse(source.read_text())):
-      name = f"{source.stem}_{i}"
-      (folder / f"{name}.cc").write_text(translate(kernel))
+      name, text = f"{source.stem}_{i}", translate(kernel)
+      (folder / f"{name}.cc").write_text(text)
       listed.append(f"{kernel.name} {name}\n")
+      # A linker would take one of them for both. Numbers of registers and labels may differ.
+      shape = re.sub(r"\d+", "", text)
+      if shapes.setdefault(kernel.name, shape) != shape:
+        raise ValueError(f"another file has a different kernel of this name: {kernel.name}")
   (folder / "kernels.txt").write_text("".join(listed))
 
 

@@ -2,6 +2,7 @@
 // access the same memory as the vendor's. syevd, gesvd and geev use SciPy's LAPACK.
 #include <algorithm>
 #include <complex>
+#include <cstdlib>
 #include <limits>
 #include <stdexcept>
 #include <vector>
@@ -36,10 +37,10 @@ struct Columns {
   T& operator()(int i, int j) const { return data[static_cast<int64_t>(j) * ld + i]; }
 };
 
-// Simulates faults that libraries have had. NaN pivots do not stop it. The batched routine has
-// produced NaN for pivots that are small after cancellation. The info reports neither.
+// Simulates a fault that libraries have had: NaN pivots do not stop it, and info does not report
+// them.
 template <class T>
-int PotrfOne(bool batched, int uplo, int n, T* data, int ld, int* info) {
+int Potrf(Solver, int uplo, int n, T* data, int ld, T*, int, int* info) {
   const Columns<T> a{data, ld};
   // Returns element (i, j) of the lower factor, i >= j, from whichever triangle is used.
   const auto get = [&](int i, int j) { return uplo == kLower ? a(i, j) : ConjugateOf(a(j, i)); };
@@ -48,13 +49,10 @@ int PotrfOne(bool batched, int uplo, int n, T* data, int ld, int* info) {
   };
   *info = 0;
   for (int j = 0; j < n; ++j) {
-    const auto diagonal = std::real(get(j, j));
-    auto pivot = diagonal;
+    auto pivot = std::real(get(j, j));
     for (int k = 0; k < j; ++k) pivot -= std::norm(get(j, k));
     if (pivot <= 0) return *info = j + 1, 0;
-    using Limits = std::numeric_limits<Real<T>>;
-    const bool lost = batched && pivot < 64 * Limits::epsilon() * diagonal;
-    const auto root = lost ? Limits::quiet_NaN() : std::sqrt(pivot);
+    const auto root = std::sqrt(pivot);
     set(j, j, root);
     for (int i = j + 1; i < n; ++i) {
       T x = get(i, j);
@@ -67,11 +65,6 @@ int PotrfOne(bool batched, int uplo, int n, T* data, int ld, int* info) {
     for (int i = 0; i < j; ++i) (uplo == kLower ? a(i, j) : a(j, i)) = T(99);
   }
   return 0;
-}
-
-template <class T>
-int Potrf(Solver, int uplo, int n, T* a, int ld, T*, int, int* info) {
-  return PotrfOne(false, uplo, n, a, ld, info);
 }
 
 // Simulates faults that libraries have had: an info that reports nothing, and overflowing
@@ -213,11 +206,13 @@ bool IsFinite(int64_t count, const T* a) {
 
 template <class T>
 int Syev(int job, int uplo, int64_t n, void* data, int64_t ld, void* w, int* info) {
-  if (uplo != kUpper || ld != n) return 1;  // cuSOLVER has had errors for the lower triangle
+  if (ld != n) return 1;
+  // cuSOLVER has had errors for the lower triangle of complex matrices.
+  if (uplo != (kIsComplex<T> ? kUpper : kLower)) return 1;
   auto* const matrix = static_cast<T*>(data);
   if (!IsFinite(n * n, matrix)) return 3;
   lapack::Syevd<T> syevd(n, job == kVectors);
-  *info = syevd('U', matrix, ToInt(n), static_cast<Real<T>*>(w));
+  *info = syevd(uplo == kUpper ? 'U' : 'L', matrix, ToInt(n), static_cast<Real<T>*>(w));
   return 0;
 }
 
@@ -238,6 +233,42 @@ int Gesvd(Solver, SolverParameters, signed char jobu, signed char jobvt, int64_t
     if (real != kDataType<Real<T>> || !IsFinite(m * n, matrix)) return 3;
     lapack::Gesdd<T> gesdd(static_cast<char>(jobu), m, n);
     *info = gesdd(matrix, static_cast<Real<T>*>(s), static_cast<T*>(u), static_cast<T*>(vt));
+    return 0;
+  });
+}
+
+// Simulates what the library documents: singular values near zero are moved away from it, and an
+// estimate of this error is returned. A matrix of equal elements does not converge. The vectors
+// have the opposite sign of those of Gesvd, so that a test knows which routine was called.
+int Gesvdp(Solver, SolverParameters, int job, int economic, int64_t m, int64_t n, cudaDataType type,
+           void* a, int64_t lda, cudaDataType real, void* s, cudaDataType type_u, void* u,
+           int64_t ldu, cudaDataType type_v, void* v, int64_t ldv, cudaDataType compute, void*,
+           size_t, void*, size_t, int* info, double* perturbation) {
+  if (m < n || lda != m || ldu != m || ldv != n) return 1;
+  if (type_u != type || type_v != type || compute != type) return 2;
+  return OfType(type, [&]<class T>(std::type_identity<T>) {
+    using R = Real<T>;
+    auto* const matrix = static_cast<T*>(a);
+    if (real != kDataType<R> || !IsFinite(m * n, matrix)) return 3;
+    auto* const values = static_cast<R*>(s);
+    auto* const right = static_cast<T*>(v);
+    *perturbation = 0;
+    *info = std::all_of(matrix, matrix + m * n, [&](T x) { return x == matrix[0]; }) ? 1 : 0;
+    std::vector<T> vt(n * n);
+    auto* const left = static_cast<T*>(u);
+    lapack::Gesdd<T> gesdd(job == kNoVectors ? 'N' : economic != 0 ? 'S' : 'A', m, n);
+    if (*info == 0) *info = gesdd(matrix, values, left, vt.data());
+    std::fill_n(matrix, m * n, std::numeric_limits<R>::quiet_NaN());
+    if (job == kVectors) {
+      std::for_each(left, left + m * (economic != 0 ? n : m), [](T& x) { x = -x; });
+      for (int64_t i = 0; i < n; ++i) {
+        for (int64_t j = 0; j < n; ++j) right[i * n + j] = -ConjugateOf(vt[j * n + i]);
+      }
+    }
+    const R added = std::sqrt(std::numeric_limits<R>::epsilon()) * values[0];
+    if (*info != 0 || values[n - 1] >= added) return 0;
+    *perturbation = added;
+    std::for_each(values, values + n, [&](R& x) { x += added; });
     return 0;
   });
 }
@@ -283,10 +314,6 @@ template <class T>
 void Fill(TypedFunctions<T>& f) {
   f.potrf_bufferSize = [](Solver, int, int, T*, int, int* size) { return *size = 1, 0; };
   f.potrf = &Potrf<T>;
-  f.potrfBatched = [](Solver, int uplo, int n, T** a, int ld, int* info, int batch) {
-    for (int i = 0; i < batch; ++i) PotrfOne(true, uplo, n, a[i], ld, info + i);
-    return 0;
-  };
   f.getrf_bufferSize = [](Solver, int, int, T*, int, int* size) { return *size = 1, 0; };
   f.getrf = &Getrf<T>;
   f.geqrf_bufferSize = [](Solver, int, int, T*, int, int* size) { return *size = 1, 0; };
@@ -367,11 +394,20 @@ bool FillAll() {
                                      const void*, int64_t, cudaDataType, size_t* device,
                                      size_t* host) { return *device = *host = 8, 0; };
   f.cusolverDnXgesvd = &Gesvd;
+  f.cusolverDnXgesvdp_bufferSize =
+      [](Solver, SolverParameters, int, int, int64_t, int64_t, cudaDataType, const void*, int64_t,
+         cudaDataType, const void*, cudaDataType, const void*, int64_t, cudaDataType, const void*,
+         int64_t, cudaDataType, size_t* device, size_t* host) { return *device = *host = 8, 0; };
+  f.cusolverDnXgesvdp = &Gesvdp;
   f.cusolverDnXgeev_bufferSize =
       [](Solver, SolverParameters, int, int, int64_t, cudaDataType, const void*, int64_t,
          cudaDataType, const void*, cudaDataType, const void*, int64_t, cudaDataType, const void*,
          int64_t, cudaDataType, size_t* device, size_t* host) { return *device = *host = 8, 0; };
   f.cusolverDnXgeev = &Geev;
+  if (std::getenv("LINALG_PTX_OLDER") != nullptr) {  // CUDA 12.1
+    f.cusolverDnXsyevBatched = nullptr;
+    f.cusolverDnXgeev = nullptr;
+  }
   Fill(typed_functions<float>);
   Fill(typed_functions<double>);
   Fill(typed_functions<std::complex<float>>);

@@ -105,7 +105,9 @@ def _floors(here, speed, eps):
 GRAM = "gram_inverse_pth_root"  # which has no case: linalg has no such function
 ORACLES = many_digits.ORACLES | many_digits_of_factors.ORACLES
 # Functions that scale or convolve whole matrices.
-_OF_THE_NORM = {"expm", "expm_frechet", "solve_toeplitz"}
+_OF_THE_NORM = {
+    "expm", "expm_frechet", "expm_cond", "solve_toeplitz", "solve_circulant", "cosm", "sinm",
+    "tanm", "coshm", "sinhm", "tanhm"}
 # Functions that add products of matrices at every step.
 _RECURSIONS = {"kalman_filter", "kalman_smoother"}
 _ORTHOGONAL = tuple(f"linalg_{x}" for x in ("eig", "svd", "schur", "qr", "qz", "hessenberg"))

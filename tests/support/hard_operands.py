@@ -282,6 +282,22 @@ def _toeplitz(rng, kind, dtype):
   return (a[:, 0], a[0], columns()), (e[:, 0], e[0], columns())
 
 
+def _off_the_axis(rng, kind, dtype):
+  """Clusters are on one side of the imaginary axis, and other eigenvalues on both."""
+  a, e = general(rng, kind, dtype)
+  return (a - 1.6 * np.eye(N) if kind in ("triangular", "clustered", "nearly_defective") else a), e
+
+
+def _circulant(rng, kind, dtype):
+  (c, _, b), (dc, _, db) = _toeplitz(rng, kind, dtype)
+  return (c, b[:, 0]), (dc, db[:, 0])
+
+
+def _nearly_rotated(rng, kind, dtype):
+  (a, e), (b, f) = general(rng, kind, dtype), general(rng, "random", dtype)
+  return (a, b), (e, f)
+
+
 def _bands(a, below, above):
   """The diagonals of a matrix, with numbers of its scale where none is stored."""
   ab = np.full((below + above + 1, N), np.abs(a).max(), a.dtype)
@@ -430,6 +446,9 @@ _MAKERS = {
     "solve_discrete_are": _regulator,
     "solve_toeplitz": _toeplitz,
     "matmul_toeplitz": _toeplitz,
+    "signm": _alone(_off_the_axis),
+    "solve_circulant": _circulant,
+    "orthogonal_procrustes": _nearly_rotated,
     "logm": _alone(right),
     "funm": _alone(right),
     "fractional_matrix_power": _alone(right),
@@ -482,9 +501,11 @@ def _as_in_the_catalogue(name):
 # Functions that compare singular values, or sums of eigenvalues, with rounding errors.
 _RANK = {
     "pinv", "pinv_hermitian", "pinvh", "lstsq", "null_space", "orth", "solve_continuous_lyapunov",
-    "gram_inverse_pth_root"}
+    "gram_inverse_pth_root", "subspace_angles"}
 # Functions that overflow at large matrices.
-_TAMED = {"expm", "expm_frechet", "funm_hermitian"}
+_TAMED = {
+    "expm", "expm_frechet", "expm_cond", "funm_hermitian", "cosm", "sinm", "tanm", "coshm", "sinhm",
+    "tanhm"}
 
 
 def _tamed(x):

@@ -16,6 +16,7 @@ import scipy.linalg
 
 import long_double as exact
 from linalg._catalogue.scipy import ABOVE, BELOW, dense, dense_hermitian
+from linalg._catalogue.scipy_composed import SKETCH, real_form_of_scipy
 from linalg._catalogue.scipy_factors import dense_band, joined
 from long_double import adjoint, size, wide
 from matrices import general, unitary
@@ -323,6 +324,31 @@ def _toeplitz(kind, rng, n, dtype):
   return c, r, general(rng, (), n, 2, dtype)
 
 
+def _circulant(kind, rng, n, dtype):
+  c, _, b = _toeplitz(kind, rng, n, dtype)
+  return c, b[:, 0].copy()
+
+
+def _tall_and_two(kind, rng, n, dtype):
+  (a,) = _tall(kind, rng, n, dtype)
+  return a, general(rng, (), n + 2, 2, dtype)
+
+
+def _nearly_rotated(kind, rng, n, dtype):
+  """A matrix, and a random unitary one of its order."""
+  return matrix(kind, rng, n, dtype, ANY), unitary(rng, n, dtype).astype(dtype)
+
+
+def _equal_to_transpose(kind, rng, n, dtype):
+  a = matrix(kind, rng, n, dtype, ANY)
+  return (a / 2 + a.T / 2,)
+
+
+def _vector_and_matrix(kind, rng, n, dtype):
+  a = matrix(kind, rng, n, dtype, ANY)
+  return a[0].copy(), a
+
+
 def _lu_factors(kind, rng, n, dtype):
   a = matrix(kind, rng, n, dtype, ANY)
   packed, pivots = scipy.linalg.lu_factor(a)
@@ -387,6 +413,7 @@ class Tested:
     not_of: kind -> why the function is not tested on it.
     lacks: kind -> why there may be no matrix of it that can be compared, in some dtypes and sizes:
       OVERFLOW, NO_RANGE, NO_REFERENCE or CUT_OFF.
+    largest: the largest order of its matrices.
   """
 
   operands: Callable[..., Any]
@@ -397,6 +424,7 @@ class Tested:
   told: Mapping[str, Told] = dataclasses.field(default_factory=dict)
   not_of: Mapping[str, str] = dataclasses.field(default_factory=dict)
   lacks: Mapping[str, str] = dataclasses.field(default_factory=dict)
+  largest: int = SIZES[-1]
 
 
 def _tuple(x):
@@ -432,6 +460,26 @@ def _polar_error(side):
 def _relative(error, *sizes):
   scale = np.prod([np.longdouble(x) for x in sizes])
   return float(size(error) / scale) if scale != 0 else float(size(error) != 0)
+
+
+def _rotation_error(operands, results):
+  """R is unitary, and Rᴴ Aᴴ B Hermitian; and the distance, where R is determined."""
+  (a, b), (r, scale) = (tuple(map(wide, x)) for x in (operands, results))
+  if not (np.isfinite(r).all() and np.isfinite(scale)):
+    return np.inf
+  c, terms = adjoint(a) @ b, size(np.abs(adjoint(a)) @ np.abs(b))
+  p = adjoint(r) @ c
+  worst = max(
+      _relative(p - adjoint(p), terms), _relative(adjoint(r) @ r - np.eye(len(r)), 1),
+      _relative(scale - _nuclear(c), terms))
+  if not _is_of_full_rank(operands[0]):
+    return worst
+  return max(worst, distance((r, scale), _rotation(*operands)))
+
+
+def _rotation(a, b):
+  r, p = exact.polar(adjoint(wide(a)) @ wide(b))
+  return r, np.trace(p).real
 
 
 def _ldl_error(operands, results):
@@ -618,6 +666,12 @@ def _frobenius(a):
   return np.sqrt(np.sum(np.abs(a) ** 2)) * scale
 
 
+def _real_form(x, v):
+  """The real form of conjugate pairs, whose numbers are only moved, or 0, or change their signs."""
+  w, vectors = real_form_of_scipy(x, v)
+  return wide(w), wide(vectors)
+
+
 def _solves(dense_of):
   return lambda ab, b: exact.solved(dense_of(ab), b)
 
@@ -656,6 +710,19 @@ _SCALES = Told("of very different scale")
 _SCALES_OR_NAN = Told("of very different scale", is_nan=True, most=0.1)
 _TO_ROUNDING = Told("only says that the matrix is singular to rounding")
 _IS_ROUNDING = Told("a rounding error")
+
+
+def _sketched(a):
+  return scipy.linalg.clarkson_woodruff_transform(np.eye(len(a)), SKETCH, rng=0) @ wide(a)
+
+
+def _trigonometric(name, reference, place):
+  """The row of a function by the reference of its cosine and sine; None is their quotient."""
+  of = lambda a: exact.solved(*reference(a)) if place is None else reference(a)[place]
+  return Tested(
+      _one(STABLE), of, getattr(scipy.linalg, name), not_of=_NO_DIGIT_IF_LARGE,
+      told={"graded": Told("far larger than others cost digits")})
+
 
 TESTED: dict[str, Tested] = {
     "expm": Tested(
@@ -782,6 +849,41 @@ TESTED: dict[str, Tested] = {
         _and(STABLE, _like), lambda a, e: exact.expm_frechet(wide(a / 4), wide(e)),
         lambda a, e: scipy.linalg.expm_frechet(a / 4, e, compute_expm=False),
         not_of=_NO_DIGIT_IF_LARGE),
+    **{name: _trigonometric(name, exact.cosm_and_sinm, place)
+       for name, place in (("cosm", 0), ("sinm", 1), ("tanm", None))},
+    **{name: _trigonometric(name, exact.coshm_and_sinhm, place)
+       for name, place in (("coshm", 0), ("sinhm", 1), ("tanhm", None))},
+    "signm": Tested(
+        _one(ANY), exact.signm, scipy.linalg.signm,
+        told={"graded rows": Told("on the imaginary axis up to rounding")}),
+    "expm_cond": Tested(
+        _one(STABLE), exact.expm_condition, scipy.linalg.expm_cond, largest=7,
+        not_of=_NO_DIGIT_IF_LARGE, told={"graded": Told("far larger than others cost digits")}),
+    "solve_circulant": Tested(
+        _circulant, lambda c, b: exact.solved(scipy.linalg.circulant(c), b[:, None])[:, 0],
+        scipy.linalg.solve_circulant),
+    "subspace_angles": Tested(
+        _tall_and_two, exact.angles, scipy.linalg.subspace_angles, cut_off=True, lacks=_SINGULAR,
+        told={"graded rows": Told("beside rows that are far larger")}),
+    "orthogonal_procrustes": Tested(
+        _nearly_rotated, _rotation, scipy.linalg.orthogonal_procrustes, error=_rotation_error),
+    "khatri_rao": Tested(
+        _two(ANY), _exactly(scipy.linalg.khatri_rao), scipy.linalg.khatri_rao),
+    "cdf2rdf": Tested(_vector_and_matrix, _real_form, real_form_of_scipy),
+    "diagsvd": Tested(
+        _vector, lambda s: wide(np.eye(len(s), len(s) + 1) * s[:, None]),
+        lambda s: scipy.linalg.diagsvd(s, len(s), len(s) + 1)),
+    "bandwidth": Tested(
+        _one(ANY), lambda a: tuple(map(np.asarray, scipy.linalg.bandwidth(a))),
+        scipy.linalg.bandwidth),
+    "issymmetric": Tested(
+        _equal_to_transpose, lambda a: np.asarray((a == a.T).all(), float),
+        scipy.linalg.issymmetric),
+    "ishermitian": Tested(
+        _one(HERMITIAN), lambda a: np.asarray((a == adjoint(a)).all(), float),
+        scipy.linalg.ishermitian),
+    "clarkson_woodruff_transform": Tested(
+        _tall, _sketched, lambda a: scipy.linalg.clarkson_woodruff_transform(a, SKETCH, rng=0)),
     "pinvh": Tested(
         _one(POSITIVE), exact.inverse, scipy.linalg.pinvh, cut_off=True, lacks=_SINGULAR),
     "null_space": Tested(

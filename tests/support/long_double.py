@@ -143,6 +143,20 @@ def expm_frechet(a, e):
   return expm(whole)[:n, n:] * scale
 
 
+def coshm_and_sinhm(a):
+  """From the exponential of [[0, A], [A, 0]], which keeps the digits of a small sine."""
+  n = len(a)
+  whole = expm(np.block([[np.zeros_like(a), a], [a, np.zeros_like(a)]]))
+  return whole[:n, :n], whole[:n, n:]
+
+
+def cosm_and_sinm(a):
+  """From the exponential of [[0, A], [-A, 0]]."""
+  n = len(a)
+  whole = expm(np.block([[np.zeros_like(a), a], [-a, np.zeros_like(a)]]))
+  return whole[:n, :n], whole[:n, n:]
+
+
 def sinm(a):
   """The sine of a Hermitian matrix."""
   forth, back = expm(1j * wide(a)), expm(-1j * wide(a))
@@ -239,6 +253,59 @@ _GAUSS = _gauss_legendre(12)
 def fractional_power(a, exponent):
   a, scale = _unscaled(a)
   return expm(np.longdouble(exponent) * logm(a)) * scale ** np.longdouble(exponent)
+
+
+@_in_balance
+def signm(a):
+  """The sign, by Newton's method with scaled steps; NaN where it does not converge."""
+  s, _ = _unscaled(wide(a))
+  for step in range(80):
+    other = inverse(s)
+    if not np.isfinite(other).all():
+      return other
+    mean = 1.0
+    if step < 60:
+      norm = lambda x: float(np.sqrt(np.abs(x).sum(0).max() * np.abs(x).sum(1).max()))
+      mean = np.sqrt(norm(other) / norm(s))
+      mean = mean if abs(mean - 1) > 0.01 else 1.0
+    before, s = s, (mean * s + other / mean) / 2
+    if size(s - before) < 4 * DIGITS * len(a) * size(s):
+      return s
+  return np.full_like(s, np.nan)
+
+
+def expm_condition(a):
+  """‖L‖₂ ‖A‖ / ‖exp(A)‖ with the derivative L of exp. The 2-norm is in float64."""
+  n = len(a)
+  basis = np.eye(n * n).reshape(n * n, n, n)
+  columns = [expm_frechet(wide(a), wide(e)).ravel() for e in basis]
+  k, scale = _unscaled(np.stack(columns, -1))
+  root = lambda x: np.sqrt(np.sum(np.abs(x) ** 2))
+  a, of_a = _unscaled(wide(a))
+  return wide(scipy.linalg.svdvals(narrow(k))[0]) * scale * root(a) * of_a / root(expm(a * of_a))
+
+
+def orthonormal(a):
+  """A basis of the range of a matrix of full column rank, by two rounds of Gram and Schmidt."""
+  a = wide(a) / _power_of_two(np.max(np.abs(a), axis=0, initial=0))
+  q = np.zeros_like(a)
+  for j in range(a.shape[1]):
+    x = a[:, j]
+    for _ in range(2):
+      x = x - q[:, :j] @ (adjoint(q[:, :j]) @ x)
+      x = x / np.sqrt(np.sum(np.abs(x) ** 2))
+    q[:, j] = x
+  return q
+
+
+def angles(a, b):
+  """The angles between the ranges. Their cosines and sines are in float64."""
+  p, q = sorted((orthonormal(a), orthonormal(b)), key=lambda x: -x.shape[1])
+  overlap = adjoint(p) @ q
+  cosines = scipy.linalg.svdvals(narrow(overlap))[::-1]
+  sines = scipy.linalg.svdvals(narrow(q - p @ overlap))
+  return wide(np.where(cosines**2 >= 0.5, np.arcsin(np.minimum(sines, 1)), np.arccos(
+      np.minimum(cosines, 1))))
 
 
 def inverse_fourth_root(a):

@@ -12,6 +12,7 @@ import numpy as np
 import scipy.linalg
 
 import linalg.scipy
+from linalg._catalogue.scipy_composed import SKETCH
 
 DIGITS = 90
 STEP = mpmath.mpf(10) ** -25
@@ -277,6 +278,59 @@ def _frechet(a, e):
   return expm(np.block([[a, e], [np.zeros_like(a) * a, a]]))[:n, n:]
 
 
+def _cosine_and_sine(unit, a):
+  """From the exponentials of A times the unit: cosh and sinh if it is 1, cos and sin if it is i."""
+  forth, back = expm(unit * a), expm(-unit * a)
+  return (forth + back) / 2, (forth - back) / (2 * unit)
+
+
+def _tangent(unit, a):
+  return solve(*_cosine_and_sine(unit, a))
+
+
+def _expm_cond(a):
+  """The columns of the derivative of exp are corners of the exponentials of blocks."""
+  n = len(a)
+  columns = []
+  for e in np.eye(n * n, dtype=int).reshape(n * n, n, n):
+    whole = expm(np.block([[a, exact(e)], [0 * a, a]]))
+    columns.append(whole[:n, n:].ravel())
+  frobenius = lambda x: mpmath.sqrt((abs(x) ** 2).sum())
+  return svd(np.stack(columns, -1))[1][0] * frobenius(a) / frobenius(expm(a))
+
+
+def _circulant(c):
+  return np.stack([np.roll(c, k) for k in range(len(c))], -1)
+
+
+def _angles(a, b):
+  basis = lambda x: x @ _adjoint(inv(cholesky(_adjoint(x) @ x)))
+  overlap = _adjoint(basis(a)) @ basis(b)
+  return _of_each(mpmath.acos)(svd(overlap)[1][::-1])
+
+
+def _procrustes(a, b):
+  u, s, vh = svd(_adjoint(a) @ b)
+  return u @ vh, s.sum()
+
+
+def _real_form(x, v):
+  """The real form of conjugate pairs: [[x₀, x₁], [-x₁, x₀]], and -v₁ and v₀ for v₀ ± i v₁."""
+  n, x, v = len(x), _real(x), _real(v)
+  w, vectors = exact(np.zeros((n, n))), v.copy()
+  for j in range(0, n - 1, 2):
+    w[j : j + 2, j : j + 2] = [[x[j], x[j + 1]], [-x[j + 1], x[j]]]
+    vectors[:, j], vectors[:, j + 1] = -v[:, j + 1], v[:, j]
+  if n % 2:
+    w[-1, -1] = x[-1]
+  return w, vectors
+
+
+def _sketched(a):
+  rows = scipy.linalg.clarkson_woodruff_transform(np.eye(len(a)), SKETCH, rng=0)
+  return exact(rows) @ a
+
+
 BELOW, ABOVE = 2, 1  # diagonals of the catalogue's banded matrices
 
 
@@ -453,6 +507,21 @@ ORACLES = {
     "fractional_matrix_power": functools.partial(
         _function, _of_each(lambda x: x ** mpmath.mpf(0.7))),
     "expm_frechet": _frechet,
+    "cosm": lambda a: _cosine_and_sine(1j, a)[0],
+    "sinm": lambda a: _cosine_and_sine(1j, a)[1],
+    "tanm": functools.partial(_tangent, 1j),
+    "coshm": lambda a: _cosine_and_sine(1, a)[0],
+    "sinhm": lambda a: _cosine_and_sine(1, a)[1],
+    "tanhm": functools.partial(_tangent, 1),
+    "signm": functools.partial(_function, _of_each(lambda x: mpmath.sign(mpmath.re(x)))),
+    "expm_cond": _expm_cond,
+    "solve_circulant": lambda c, b: solve(_circulant(c), b[:, None])[:, 0],
+    "subspace_angles": _angles,
+    "orthogonal_procrustes": _procrustes,
+    "khatri_rao": lambda a, b: (a[:, None] * b[None]).reshape(-1, a.shape[1]),
+    "cdf2rdf": _real_form,
+    "diagsvd": lambda s: np.concatenate([np.diag(s), 0 * s[:, None]], axis=1),
+    "clarkson_woodruff_transform": _sketched,
     "null_space": lambda a: _eye(a.shape[1]) - pinv(a) @ a,
     "orth": lambda a: a @ pinv(a),
     "solve_banded": lambda ab, b: solve(_dense(ab, ABOVE), b),

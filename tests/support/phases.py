@@ -28,9 +28,9 @@ def call(library, name, dtype, *arguments):
       None if x is None else ctypes.c_int(int(x)) for x in arguments))
 
 
-def in_all_orders(run):
+def in_all_orders(run, teams=TEAMS):
   """The results of `run(team, order)` for each size of a team: the same bits in every order."""
-  for team in TEAMS:
+  for team in teams:
     first, *others = [run(team, order) for order in ORDERS]
     for other in others:
       for x, y in zip(first, other, strict=True):

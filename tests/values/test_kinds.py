@@ -30,8 +30,8 @@ def _each():
       pytest.param(name, n, dtype, id=f"{name}-{n}-{dtype.__name__}", marks=()
                    if (n, dtype) == (QUICK_SIZE, np.complex128) and name not in SLOW
                    else pytest.mark.extended)
-      for name in kinds.TESTED for n in kinds.SIZES for dtype in cases.DTYPES
-      if dtype in cases.named(name).dtypes]
+      for name, tested in kinds.TESTED.items() for n in kinds.SIZES for dtype in cases.DTYPES
+      if dtype in cases.named(name).dtypes and n <= tested.largest]
 
 
 @pytest.mark.parametrize("name, n, dtype", _each())

@@ -58,7 +58,9 @@ def test_bits_of_small_general_systems(dtype, rng):
     np.testing.assert_array_equal(found.logabsdet, expected.logabsdet)
 
 
-@KINDS
+@pytest.mark.parametrize("assume_a", [
+    pytest.param("gen", marks=pytest.mark.cpu),  # a GPU sums logarithms by XLA
+    "pos"])
 @pytest.mark.parametrize("n", [4, 20, 70])
 def test_bits_do_not_depend_on_the_batch(n, assume_a, dtype, rng):
   """Neither do they on a neighbour that fails, which is NaN alone."""

@@ -32,6 +32,27 @@ def test_cholesky(library, dtype, n, lower, rng):
     assert checks.factorisation(a, l @ checks.adjoint(l), checks.eps(factor)) <= 10
 
 
+@pytest.mark.parametrize("below", [0, 1, 70])
+@pytest.mark.parametrize("n", [16, 32])
+def test_panel(library, dtype, n, below, rng):
+  """The rows below a diagonal block become rows of the factor."""
+  a = matrices.positive_definite(rng, (), n + below, dtype)[:, :n]
+  given = np.where(np.tri(n + below, n, dtype=bool), a, 0)
+
+  def run(team, order):
+    panel = padded(given)
+    info = call(
+        library, "cholesky_panel", dtype, team, order, n + below, n, panel, panel.shape[1])
+    return info, panel[n:, :n]
+
+  expected = np.linalg.cholesky(checks.wide(a[:n]))
+  for info, rows in in_all_orders(run):
+    assert info == 0
+    product = checks.wide(rows) @ checks.adjoint(expected)
+    error = np.abs(product - a[n:]).max(initial=0)
+    assert error <= 10 * n * checks.eps(rows) * np.abs(a).max()
+
+
 def test_infinite_pivot(library, dtype, rng):
   """The column below an infinite pivot is 0, as in LAPACK's factor."""
   n = 18

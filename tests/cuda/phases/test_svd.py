@@ -80,3 +80,63 @@ def test_svd_of_what_is_not_finite(library, dtype, value, rng):
   a[3, 1] = value
   for info, *_ in _run_svd(library, a, 3):
     assert info == -1
+
+
+def _run_gram(library, gram, sweeps):
+  n = len(gram)
+
+  def run(team, order):
+    left, rotation = padded(gram), np.full((n, n | 1), np.nan, gram.dtype)
+    found = call(
+        library, "gram", gram.dtype, team, order, n, sweeps, left, left.shape[1], rotation)
+    return found, left[:, :n], rotation[:, :n]
+
+  return in_all_orders(run)
+
+
+@pytest.mark.parametrize("n", [2, 6, 32])
+def test_rotations_from_products(library, dtype, n, rng):
+  """Enough sweeps make the rows orthogonal, and the rotations' product is unitary."""
+  x = matrices.general(rng, (), n, 2 * n, dtype)
+  x[n - 1] *= 1e-3
+  for found, left, rotation in _run_gram(library, x @ x.conj().T, 8):
+    assert found
+    assert checks.orthogonality(rotation) <= 10
+    rows = checks.wide(rotation) @ checks.wide(x)
+    norms = np.linalg.norm(rows, axis=1)
+    products = rows @ rows.conj().T / np.outer(norms, norms)
+    assert np.abs(products - np.eye(n)).max() <= 100 * n * checks.eps(x)
+    expected = np.linalg.svd(checks.wide(x), compute_uv=False)
+    np.testing.assert_allclose(np.sort(norms)[::-1], expected, rtol=1e4 * checks.eps(x))
+    np.testing.assert_allclose(
+        np.sort(np.diagonal(left).real)[::-1], expected**2, rtol=1e4 * checks.eps(x))
+
+
+def test_rotations_of_few_sweeps(library, dtype, rng):
+  """The largest product falls with the sweeps. Small products need one rotation."""
+  x = matrices.general(rng, (), 16, 40, dtype)
+  largest = [1.0]
+  for sweeps in (1, 3):
+    for found, _, rotation in _run_gram(library, x @ x.conj().T, sweeps):
+      rows = checks.wide(rotation) @ checks.wide(x)
+      norms = np.linalg.norm(rows, axis=1)
+      products = np.abs(rows @ rows.conj().T) / np.outer(norms, norms) - np.eye(16)
+      assert found
+    largest.append(products.max())
+    assert largest[-1] < largest[-2] / 2
+  small = np.eye(16, dtype=dtype) + np.sqrt(checks.eps(x)).astype(x.real.dtype) / 8
+  for found, left, _ in _run_gram(library, small.astype(dtype), 2):
+    assert not found
+    assert np.abs(left - np.diag(np.diagonal(left))).max() <= 100 * checks.eps(x)
+
+
+def test_rows_without_a_direction(library, dtype, rng):
+  """Zero rows are not rotated, and identities need no rotation."""
+  x = matrices.general(rng, (), 8, 8, dtype)
+  x[[2, 7]] = 0
+  for _, _, rotation in _run_gram(library, x @ x.conj().T, 8):
+    np.testing.assert_array_equal(rotation[[2, 7]], np.eye(8)[[2, 7]])
+    assert checks.orthogonality(rotation) <= 10
+  for found, _, rotation in _run_gram(library, np.diag(np.arange(1, 9)).astype(dtype), 2):
+    assert not found
+    np.testing.assert_array_equal(rotation, np.eye(8))

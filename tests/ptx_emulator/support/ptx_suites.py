@@ -10,10 +10,10 @@ SUITES = {
         TESTS / "ptx_emulator/paths.py", TESTS / "ptx_emulator/vendor_faults.py",
         TESTS / "derivatives/test_linear.py",
         *(TESTS / f"values/test_{name}.py" for name in (
-            "banded", "extremes", "factorisations", "failures", "in_place", "matmul", "svd",
-            "tridiagonal")))}
+            "banded", "extremes", "factorisations", "failures", "in_place", "matmul",
+            "solve_logdet", "svd", "tridiagonal")))}
 # Suites that launch every kernel.
-EVERY_KERNEL = ("paths", "linear", "matmul", "banded", "vendor_faults")
+EVERY_KERNEL = ("paths", "linear", "matmul", "banded", "solve_logdet", "vendor_faults")
 # Stock JAX's residuals on the CPU are no reference. LAPACK sums by blocks, which rounds less than
 # the teams' sums. The gates of the other tests hold. A value and its derivative may differ in bits
 # where no program for CUDA calls the derivative's handler. det and slogdet beyond their CUDA size
@@ -31,6 +31,9 @@ SLOW = (
     "(paths.py and test_residuals and complex128 and (eig] or schur] or svd))",
     "(paths.py and test_residuals and (eigvals] or qr_raw or qr_complete or householder_product))",
     "(paths.py and test_residuals and ormqr)",
+    "(paths.py and test_svd_by_blocks and not (float32 and 70) and not (complex128 and 75))",
+    "(paths.py and test_matrices_of_blocks)",
+    "(paths.py and test_panels and (qr_complete or householder_product))",
     "(test_factorisations.py and test_large_residuals and (eig_left or schur or hessenberg))",
     "(test_factorisations.py and test_large_residuals and qr_pivoted)",
     "(test_factorisations.py and test_residuals_of_many_large)",
@@ -41,6 +44,7 @@ SLOW = (
     "(test_svd.py and test_ranks and 40)",
     "(test_svd.py and test_large and not test_large_batch)",
     "(test_svd.py and test_bits_do_not_depend_on_the_batch)",
+    "(test_solve_logdet.py and (gen or derivatives or density or sharded or wrong or one_matrix))",
     "(test_linear.py and cholesky and (-33- or -70- or 33] or 70]))",
     "(test_linear.py and (test_svd or test_bits_do_not) and complex128 and 32])",
     "(test_banded.py and test_long_systems and 9)")

@@ -1,0 +1,205 @@
+"""SciPy's forms of functions that `linalg` has in those of `jax.numpy.linalg`."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+import linalg
+from linalg._core.operands import as_arrays, check_matrix
+from linalg._core.public import public
+
+__all__ = ["eigvalsh", "eigvalsh_tridiagonal", "lstsq", "norm", "svdvals"]
+
+
+def _checked_driver(name, driver, drivers):
+  if driver is not None and driver not in drivers:
+    raise ValueError(f"{name}: the driver must be one of {', '.join(drivers)}, got {driver!r}.")
+
+
+def _indices(name, subset, n):
+  """A subset by index as two integers."""
+  first, last = map(int, subset)
+  if not 0 <= first <= last < n:
+    raise ValueError(
+        f"{name}: the subset must be (first, last) with 0 <= first <= last < {n}, got "
+        f"{(first, last)}.")
+  return first, last
+
+
+def _refuse_values(name):
+  raise NotImplementedError(
+      f"{name}: the shape of a subset by value depends on the matrix; choose one by index.")
+
+
+@public("ord", "axis", "keepdims", "check_finite", lists=True)
+def norm(
+    a: ArrayLike,
+    ord: Any = None,
+    axis: Any = None,
+    keepdims: bool = False,
+    check_finite: bool = True,
+) -> jax.Array:
+  """The norm of vectors or matrices; `scipy.linalg.norm`. See `linalg.norm`.
+
+  Args:
+    a: an array.
+    ord, axis, keepdims: as for `linalg.norm`.
+    check_finite: not used.
+
+  Returns:
+    The norms, real.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg.scipy
+    >>> print(linalg.scipy.norm(jnp.array([[3.0, 4.0], [0.0, 0.0]]), "fro"))
+    5.0
+  """
+  del check_finite
+  return linalg.norm(a, ord, axis, keepdims)
+
+
+@public("overwrite_a", "check_finite", lists=True)
+def svdvals(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True) -> jax.Array:
+  """Singular values; `scipy.linalg.svdvals`. See `linalg.svdvals`.
+
+  Args:
+    a: matrices (..., m, n).
+    overwrite_a, check_finite: not used.
+
+  Returns:
+    The singular values, real (..., min(m, n)), in descending order.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg.scipy
+    >>> print(linalg.scipy.svdvals(jnp.diag(jnp.array([2.0, 3.0]))).round(4))
+    [3. 2.]
+  """
+  del overwrite_a, check_finite
+  return linalg.svdvals(a)
+
+
+@public("overwrite_a", "overwrite_b", "check_finite", "lapack_driver", lists=True)
+def lstsq(
+    a: ArrayLike,
+    b: ArrayLike,
+    cond: float | None = None,
+    overwrite_a: bool = False,
+    overwrite_b: bool = False,
+    check_finite: bool = True,
+    lapack_driver: str | None = None,
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+  """The shortest x among the minimizers of ‖b - A x‖; `scipy.linalg.lstsq`. See `linalg.lstsq`.
+
+  Args:
+    a: matrices (..., m, n).
+    b: a vector (m,), or right-hand sides (..., m, k).
+    cond: singular values below `cond` times the largest count as 0. The default is eps.
+    overwrite_a, overwrite_b, check_finite, lapack_driver: not used.
+
+  Returns:
+    (x, residues, rank, s). x is (n,) or (..., n, k). The residues are ‖b - A x‖² for each column,
+    real (...) or (..., k), also where the rank is less than n. They have no elements if m <= n,
+    where `linalg.lstsq` has them. Ranks are integers (...), and s the singular values.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg.scipy
+    >>> a, b = jnp.array([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]]), jnp.array([1.0, 3.0, 5.0])
+    >>> x, residues, rank, s = linalg.scipy.lstsq(a, b)
+    >>> print(x.round(4), residues.shape, rank)
+    [1. 2.] () 2
+  """
+  del overwrite_a, overwrite_b, check_finite
+  _checked_driver("lstsq", lapack_driver, ("gelsd", "gelsy", "gelss"))
+  check_matrix("lstsq", a := jnp.asarray(a), "a")
+  vector = jnp.ndim(b) == 1
+  columns = jnp.asarray(b)[:, None] if vector else b
+  x, residues, rank, s = linalg.lstsq(a, columns, -1 if cond is None else cond)
+  if a.shape[-2] <= a.shape[-1]:
+    residues = residues[..., :0]
+  elif vector:
+    residues = residues[..., 0]
+  return x[..., 0] if vector else x, residues, rank, s
+
+
+@public(
+    "lower", "overwrite_a", "overwrite_b", "type", "check_finite", "subset_by_index",
+    "subset_by_value", "driver", lists=True)
+def eigvalsh(
+    a: ArrayLike,
+    b: ArrayLike | None = None,
+    *,
+    lower: bool = True,
+    overwrite_a: bool = False,
+    overwrite_b: bool = False,
+    type: int = 1,
+    check_finite: bool = True,
+    subset_by_index: tuple[int, int] | None = None,
+    subset_by_value: tuple[float, float] | None = None,
+    driver: str | None = None,
+) -> jax.Array:
+  """Eigenvalues of A v = w B v; `scipy.linalg.eigvalsh`. See `linalg.eigh_generalized`.
+
+  Args:
+    a: Hermitian matrices (..., n, n).
+    b: Hermitian positive definite matrices (..., n, n); None is the identity.
+    lower: which triangle of each is read.
+    type: 1 for A v = w B v, 2 for A B v = w v, 3 for B A v = w v.
+    subset_by_index: (first, last), the indices of the eigenvalues to return, the last included. All
+      are computed.
+    subset_by_value: raises NotImplementedError, because a result's shape cannot depend on values.
+    overwrite_a, overwrite_b, check_finite, driver: not used.
+
+  Returns:
+    The eigenvalues, real, in ascending order; NaN where B is not positive definite.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg.scipy
+    >>> a, b = jnp.diag(jnp.array([2.0, 3.0])), jnp.diag(jnp.array([4.0, 1.0]))
+    >>> print(linalg.scipy.eigvalsh(a, b).round(4))
+    [0.5 3. ]
+  """
+  del overwrite_a, overwrite_b, check_finite
+  if subset_by_value is not None:
+    _refuse_values("eigvalsh")
+  _checked_driver("eigvalsh", driver, ("ev", "evd", "evr", "evx", "gv", "gvd", "gvx"))
+  chosen = subset_by_index and _indices("eigvalsh", subset_by_index, jnp.shape(a)[-1])
+  return linalg.eigh_generalized(a, b, lower, True, eigvals=chosen, type=type)
+
+
+@public("select", "select_range", "check_finite", "lapack_driver", lists=True)
+def eigvalsh_tridiagonal(
+    d: ArrayLike,
+    e: ArrayLike,
+    select: str = "a",
+    select_range: tuple[float, float] | None = None,
+    check_finite: bool = True,
+    tol: ArrayLike = 0.0,
+    lapack_driver: str = "auto",
+) -> jax.Array:
+  """Eigenvalues of Hermitian tridiagonal matrices; `scipy.linalg.eigvalsh_tridiagonal`.
+
+  Args:
+    d, e, select, select_range: as for `linalg.eigh_tridiagonal`, of any dtypes.
+    check_finite, tol, lapack_driver: not used.
+
+  Returns:
+    The eigenvalues, real, in ascending order.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg.scipy
+    >>> print(linalg.scipy.eigvalsh_tridiagonal([2.0, 2.0], [1.0]).round(4))
+    [1. 3.]
+  """
+  del check_finite, tol
+  if select == "v":
+    _refuse_values("eigvalsh_tridiagonal")
+  _checked_driver(
+      "eigvalsh_tridiagonal", lapack_driver, ("auto", "stemr", "stebz", "sterf", "stev", "stevd"))
+  (d, e), dtype = as_arrays("eigvalsh_tridiagonal", d, e)
+  chosen = None
+  if select == "i" and select_range is not None:
+    chosen = _indices("eigvalsh_tridiagonal", select_range, jnp.shape(d)[-1])
+  w = linalg.eigh_tridiagonal(d, e, eigvals_only=True, select=select, select_range=chosen)
+  return w.astype(jnp.finfo(dtype).dtype)
