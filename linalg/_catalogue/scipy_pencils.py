@@ -75,7 +75,7 @@ def _ordqz_ratio(operands, results):
 
 def _ordqz_invariant(results):
   s, t, alpha, beta, q, z = results
-  return *_qz_invariant((s, t, q, z)), alpha / beta
+  return *_qz_invariant((s, t, q, z)), alpha / beta.astype(alpha.dtype)
 
 def _qz_oracle(a, b):
   return scipy.linalg.qz(a, b) if a.size else (a,) * 4

@@ -17,6 +17,7 @@ from linalg._core.algebra import (
   ones_of_first_order,
   reciprocal,
   smallest_gap,
+  without_none,
   zeros_like,
 )
 from linalg._core.operands import as_arrays, check_square, incompatible, real_dtype
@@ -172,7 +173,7 @@ def _jvp(primals, tangents, **sizes_of):
   the diagonal give Y. Where angles are equal up to rounding, and among columns of ones, the
   rotation is not determined, and 0.
   """
-  (x,), (dx,) = primals, tangents
+  (x,), (dx,) = primals, without_none(primals, tangents)
   u1, u2, theta, v1, v2 = cossin_p(x, **sizes_of)
   m, p, q = x.shape[-1], sizes_of["p"], sizes_of["q"]
   sizes = _sizes(m, p, q)
@@ -224,11 +225,14 @@ def _jvp(primals, tangents, **sizes_of):
 
 def _assembled(angles, first_angles, first_last, angles_last):
   """The skew-Hermitian matrix of these blocks above the diagonal and `angles` on it."""
-  first = product(first_angles, first_angles, adjoint_b=True)
-  last = product(angles_last, angles_last, adjoint_a=True)
-  top = jnp.concatenate([zeros_like(first), first_angles, first_last], -1)
+  def square(column):
+    n = column.shape[-2]
+    return zeros_like(column) + expand(jnp.zeros((n, n), column.dtype), column)
+
+  first, last = square(first_angles[..., :1]), square(adjoint(angles_last[..., :1, :]))
+  top = jnp.concatenate([first, first_angles, first_last], -1)
   middle = jnp.concatenate([-adjoint(first_angles), angles, angles_last], -1)
-  bottom = jnp.concatenate([-adjoint(first_last), -adjoint(angles_last), zeros_like(last)], -1)
+  bottom = jnp.concatenate([-adjoint(first_last), -adjoint(angles_last), last], -1)
   return jnp.concatenate([top, middle, bottom], -2)
 
 

@@ -11,6 +11,7 @@ from linalg._core.algebra import (
   adjoint,
   diagonal_of,
   one_of_first_order,
+  without_none,
   zeros_like,
 )
 from linalg._core.checks import check_converged
@@ -64,8 +65,7 @@ def _changes(a, b, da, db, alpha, beta, norms, v):
 
 def _pairs_jvp(primals, tangents):
   a, b, *rest = primals
-  da, db = (zeros_like(x) if dx is None else dx
-            for x, dx in zip((a, b), tangents[:2], strict=True))
+  da, db = without_none((a, b), tangents[:2])
   alpha, beta, left, right = eig_pairs_p(a, b, *rest)
   norms = scales(a, b)
   dalpha, dbeta, dright = _changes(a, b, da, db, alpha, beta, norms, right)

@@ -108,12 +108,13 @@ def qr_update(
      [0. 1.]]
   """
   del overwrite_qruv, check_finite
-  q, r, (u, v), economic, dtype = _checked("qr_update", Q, R, u, v, vectors=(-1, -1))
-  if (u.shape[-2], v.shape[-2]) != (q.shape[-2], r.shape[-1]) or u.shape[-1] != v.shape[-1]:
-    raise incompatible("qr_update", q, r, u, v, names=("Q", "R", "u", "v"))
+  q, r, (left, right), economic, dtype = _checked("qr_update", Q, R, u, v, vectors=(-1, -1))
+  if ((left.shape[-2], right.shape[-2]) != (q.shape[-2], r.shape[-1])
+      or left.shape[-1] != right.shape[-1]):
+    raise incompatible("qr_update", q, r, left, right, names=("Q", "R", "u", "v"))
   if economic:
-    return _factors(product(q, r) + product(u, v, adjoint_b=True), "reduced", dtype)
-  change = product(product(q, u, adjoint_a=True), v, adjoint_b=True)
+    return _factors(product(q, r) + product(left, right, adjoint_b=True), "reduced", dtype)
+  change = product(product(q, left, adjoint_a=True), right, adjoint_b=True)
   return _factors(r + change, "complete", dtype, q)
 
 
@@ -159,20 +160,20 @@ def qr_insert(
   """
   del rcond, overwrite_qru, check_finite
   axis = _which("qr_insert", which)
-  q, r, (u,), economic, dtype = _checked("qr_insert", Q, R, u, vectors=(axis,))
+  q, r, (new,), economic, dtype = _checked("qr_insert", Q, R, u, vectors=(axis,))
   m, n = q.shape[-2], r.shape[-1]
   size, other = (m, n) if which == "row" else (n, m)
-  if u.shape[-1 if which == "row" else -2] != other:
-    raise incompatible("qr_insert", q, r, u, names=("Q", "R", "u"))
+  if new.shape[-1 if which == "row" else -2] != other:
+    raise incompatible("qr_insert", q, r, new, names=("Q", "R", "u"))
   k = _position("qr_insert", k, -size, size)
   k = k + size if k < 0 else k
   if which == "col":
     if economic:
-      return _factors(_inserted(product(q, r), k, u, -1), "reduced", dtype)
+      return _factors(_inserted(product(q, r), k, new, -1), "reduced", dtype)
     return _factors(
-        _inserted(r, k, product(q, u, adjoint_a=True), -1), "complete", dtype, q)
+        _inserted(r, k, product(q, new, adjoint_a=True), -1), "complete", dtype, q)
   rank = q.shape[-1]
-  own, r = linalg.qr(jnp.concatenate([r, u], -2), "reduced" if economic else "complete")
+  own, r = linalg.qr(jnp.concatenate([r, new], -2), "reduced" if economic else "complete")
   own, new = own[..., :rank, :], own[..., rank:, :]
   return _inserted(product(q, own), k, new, -2).astype(dtype), r.astype(dtype)
 
@@ -202,8 +203,9 @@ def qr_delete(
 
   float16 and bfloat16 are computed in float32, and the results rounded.
 
-  Algorithm: columns are deleted by a QR of the other columns of R, rows by a QR of the other rows
-  of Q R. Derivatives are those of `qr`.
+  Algorithm: columns are deleted by a QR of the other columns of R, rows of full factors by a QR of
+  the other rows of Q R. Other rows of an economic Q are factored alone. Derivatives are those of
+  `qr`.
 
   Example:
     >>> import jax.numpy as jnp, linalg.scipy
@@ -228,4 +230,9 @@ def qr_delete(
   mode = "reduced" if economic else "complete"
   if axis == -1:
     return _factors(_deleted(r, k, p, -1), mode, dtype, q)
-  return _factors(product(_deleted(q, k, p, -2), r), mode, dtype)
+  rows = _deleted(q, k, p, -2)
+  if not economic:
+    return _factors(product(rows, r), mode, dtype)
+  # The rows are well conditioned, whatever R is, and the product of two triangles is one.
+  q, own = linalg.qr(rows)
+  return q.astype(dtype), jnp.triu(product(own, r)).astype(dtype)

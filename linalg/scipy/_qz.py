@@ -18,6 +18,7 @@ from linalg._core.algebra import (
   one_of_first_order,
   reciprocal,
   with_column,
+  without_none,
   zeros_like,
 )
 from linalg._core.checks import check_converged
@@ -197,7 +198,7 @@ def _tangents(s, t, q, z, da, db):
 
 def _factors_jvp(primals, tangents):
   a, b, *factors = primals
-  da, db = (zeros_like(x) if dx is None else dx for x, dx in zip((a, b), tangents[:2], strict=True))
+  da, db = without_none((a, b), tangents[:2])
   s, t, q, z = qz_factors_p(a, b, *factors)
   return (s, t, q, z), _tangents(s, t, q, z, da, db)
 

@@ -14,6 +14,7 @@ from linalg._core.algebra import (
   identities_like,
   info_of_nan,
   on_diagonal,
+  without_none,
   zeros_like,
 )
 from linalg._core.checks import check_converged
@@ -36,7 +37,8 @@ __all__ = ["schur"]
 
 def _factors_jvp(primals, tangents):
   t, z = schur_factors_p(*primals)
-  return (t, z), schur_tangents(t, z, tangents[0])
+  (da,) = without_none(primals[:1], tangents[:1])
+  return (t, z), schur_tangents(t, z, da)
 
 
 # The factors as a function of the matrix.

@@ -182,6 +182,10 @@ WITHOUT = {
     **{(name, kind): "a reflector is the identity"
        for name in ("qr_complete", "qr_raw", "hessenberg", "hessenberg_h")
        for kind in ("triangular", "nearly_defective") if kind == "triangular" or "qr" in name},
+    **{(name, kind): "a change of another scale is added" for name in ("qr_update", "qr_insert")
+       for kind in hard_operands.GRADED},
+    **{("qr_delete", kind): "the remaining rows are dependent"
+       for kind in ("triangular", "nearly_defective")},
     ("signm", "graded"): "an eigenvalue is on the imaginary axis to rounding",
     ("solve_sylvester", "small"): "sums of eigenvalues are below `tol`",
     ("gram_inverse_pth_root", "nearly_singular"): "the Gram matrix is singular to rounding",

@@ -199,6 +199,28 @@ def _factor(rng, kind, dtype):
   return l, l @ c
 
 
+def _factors_and_vectors(*shapes):
+  """QR factors of a tall matrix, and vectors of which the last has its scale."""
+
+  def of(rng, kind, dtype):
+    a, _ = tall(rng, kind, dtype)
+    q, r = np.linalg.qr(a)
+    pairs = [(q, matrices.general(rng, (), *q.shape, a.dtype)),
+             (r, r * matrices.general(rng, (), N, N, a.dtype))]
+    for shape in shapes:
+      scale = np.abs(a).max() if shape == shapes[-1] else 1
+      pairs.append([scale * matrices.general(rng, (), *shape, a.dtype) for _ in range(2)])
+    return zip(*pairs, strict=True)
+
+  return of
+
+
+def _pencil(rng, kind, dtype):
+  a, e = general(rng, kind, dtype)
+  b, f = general(rng, "random", dtype)
+  return (a, b), (e, f)
+
+
 def _triangular(rng, kind, dtype):
   a, e = general(rng, kind, dtype)
   return np.tril(np.linalg.qr(a)[1].T), np.tril(e)
@@ -433,6 +455,10 @@ _MAKERS = {
     "solve_banded": _banded,
     "solveh_banded": _beside_columns(_lower_bands(positive)),
     "cholesky_banded": _lower_bands(positive),
+    **dict.fromkeys(("qz", "ordqz", "eig_generalized", "eigvals_generalized"), _pencil),
+    "qr_update": _factors_and_vectors((N + 2, 1), (N, 1)),
+    "qr_insert": _factors_and_vectors((1, N)),
+    "qr_delete": _factors_and_vectors(),
     "eig_banded": _lower_bands(hermitian),
     "eigvals_banded": _lower_bands(hermitian),
     "cho_solve_banded": _beside_columns(_lower_bands(_factor)),

@@ -303,14 +303,15 @@ def _larger(kind, rng, n, dtype):
   return (matrix(kind, rng, n + 2, dtype, ANY),)
 
 
-def _tall_and(*shapes):
-  """A tall matrix, and vectors of the size of its rows; a shape is a function of n."""
+def _factors_and(*shapes):
+  """QR factors of a tall matrix, and vectors of the size of its rows; shapes are functions of n."""
 
   def operands(kind, rng, n, dtype):
     (a,) = _tall(kind, rng, n, dtype)
     beside = [general(rng, (), *shape(n), dtype) for shape in shapes]
-    beside[-1] = beside[-1] * size(a).astype(dtype)
-    return a, *(x.astype(dtype) for x in beside)
+    if beside:
+      beside[-1] = beside[-1] * size(a).astype(dtype)
+    return *np.linalg.qr(a), *(x.astype(dtype) for x in beside)
 
   return operands
 
@@ -509,17 +510,17 @@ def _factors_error(changed, left=True):
   return error
 
 
-def _changed_by_vectors(a, u, v):
-  return a + u @ adjoint(v), size(a) + size(u) * size(v)
+def _changed_by_vectors(q, r, u, v):
+  return q @ r + u @ adjoint(v), size(r) + size(u) * size(v)
 
 
-def _with_row(a, u):
-  a = np.insert(a, 1, u[0], 0)
+def _with_row(q, r, u):
+  a = np.insert(q @ r, 1, u[0], 0)
   return a, size(a)
 
 
-def _without_row(a):
-  return np.delete(a, 1, 0), size(a)
+def _without_row(q, r):
+  return np.delete(q, 1, 0) @ r, size(r)
 
 
 def _band_error(operands, results):
@@ -815,14 +816,14 @@ TESTED: dict[str, Tested] = {
         _wide, None, lambda a: scipy.linalg.rq(a, mode="economic"),
         error=_factors_error(lambda a: (a, size(a)), left=False)),
     "qr_update": Tested(
-        _tall_and(lambda n: (n + 2, 1), lambda n: (n, 1)), None,
-        lambda a, u, v: np.linalg.qr(a + u @ adjoint(v)),
+        _factors_and(lambda n: (n + 2, 1), lambda n: (n, 1)), None, scipy.linalg.qr_update,
         error=_factors_error(_changed_by_vectors)),
     "qr_insert": Tested(
-        _tall_and(lambda n: (1, n)), None, lambda a, u: np.linalg.qr(np.insert(a, 1, u[0], 0)),
+        _factors_and(lambda n: (1, n)), None,
+        lambda q, r, u: scipy.linalg.qr_insert(q, r, u[0], 1),
         error=_factors_error(_with_row)),
     "qr_delete": Tested(
-        _tall, None, lambda a: np.linalg.qr(np.delete(a, 1, 0)),
+        _factors_and(), None, lambda q, r: scipy.linalg.qr_delete(q, r, 1),
         error=_factors_error(_without_row)),
     "eig_banded": Tested(
         _hermitian_band, None, lambda ab: scipy.linalg.eig_banded(ab, lower=True),

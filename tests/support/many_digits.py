@@ -407,6 +407,11 @@ def positive_qr(a):
   return a @ inv(r), r
 
 
+def _qr_insert(q, r, u):
+  own, new = positive_qr(np.concatenate([r, u]))
+  return np.insert(q @ own[: len(r)], 1, own[len(r)], 0), new
+
+
 def _rq(a):
   r = cholesky((a @ _adjoint(a))[::-1, ::-1])[::-1, ::-1]
   return r, inv(r) @ a
@@ -489,9 +494,9 @@ ORACLES = {
     "matrix_balance": _balance,
     "ldl": _ldl,
     "rq": _rq,
-    "qr_update": lambda a, u, v: positive_qr(a + u @ _adjoint(v)),
-    "qr_insert": lambda a, u: positive_qr(np.concatenate([a[:1], u, a[1:]])),
-    "qr_delete": lambda a: positive_qr(np.delete(a, 1, 0)),
+    "qr_update": lambda q, r, u, v: positive_qr(q @ r + u @ _adjoint(v)),
+    "qr_insert": _qr_insert,
+    "qr_delete": lambda q, r: positive_qr(np.delete(q, 1, 0) @ r),
     "eig_banded": lambda ab: _eigh_invariant(_dense_hermitian(ab)),
     "eigvals_banded": lambda ab: eigh(_dense_hermitian(ab))[0],
     "cossin": _cossin,

@@ -245,13 +245,18 @@ def _generalized(a, b):
   return w[order], v.T[:, :, None] * v.T.conj()[:, None, :]
 
 
+def _values_of(s, t):
+  alpha, beta = map(np.asarray, pencil_values(s, t))
+  return alpha / beta
+
+
 def _qz(factors):
   """|S|², |T|² and the projectors onto columns of Q and Z, in the order of our eigenvalues."""
 
   def of(a, b):
     plain = _plain(a, b)
     s, t, *_ = map(np.asarray, factors(*plain))
-    values = np.asarray(pencil_values(s, t)[0] / pencil_values(s, t)[1])
+    values = _values_of(s, t)
     w, v = _pencil_eig(a, b)
     v = v[:, _nearest(values, w)]
     real = not np.iscomplexobj(s)
@@ -280,7 +285,7 @@ def _qz(factors):
 def _ordqz(a, b):
   results = _qz(lambda a, b: _reordered(a, b))(a, b)
   s, t, *_ = map(np.asarray, _reordered(*_plain(a, b)))
-  values = np.asarray(pencil_values(s, t)[0] / pencil_values(s, t)[1])
+  values = _values_of(s, t)
   w = _pencil_eig(a, b)[0]
   return *results, w[_nearest(values, w)]
 
