@@ -204,6 +204,8 @@ ROWS: dict[str, Row] = {
 # Functions whose docstrings have these words in another sense, or whose results hold no estimate.
 OTHERS = {
     "linalg.multi_dot": "names the dimensions of its operands",
+    "linalg.scipy.lstsq": "has the rank of linalg.lstsq",
+    "linalg.scipy.pinv": "has the rank that linalg.lstsq has",
     "linalg.scipy.solve_continuous_are": "has NaN where its estimate is large: test_kinds.py",
     "linalg.scipy.solve_discrete_are": "has NaN where its estimate is large: test_kinds.py",
     "linalg.structured.block_tridiagonal_solve": "says that its _ex form returns info"}
