@@ -1,5 +1,6 @@
 """Eigenvalues and eigenvectors of Hermitian band matrices."""
 
+import operator
 from typing import Any
 
 import jax
@@ -81,7 +82,7 @@ def _eig(name, a_band, lower, select, select_range, max_ev, vectors):
     raise ValueError(f"{name}: a_band must have at least one diagonal, got shape {ab.shape}.")
   if kind == "v":
     low, high = map(float, select_range)
-    size = int(max_ev) or _count(name, ab, low, high, lower)
+    size = max_ev or _count(name, ab, low, high, lower)
   a = _dense(ab, lower)
   uplo = "L" if lower else "U"
   w, *v = (
@@ -147,7 +148,8 @@ def eig_banded(
     [3.]
   """
   del overwrite_a_band, check_finite
-  w, *v = _eig("eig_banded", a_band, lower, select, select_range, max_ev, not eigvals_only)
+  size = operator.index(max_ev)
+  w, *v = _eig("eig_banded", a_band, lower, select, select_range, size, not eigvals_only)
   return w if eigvals_only else (w, v[0])
 
 
