@@ -33,8 +33,11 @@ template <class T>
 void Multiply(vendor::Blas blas, int64_t batch, int64_t rows, int64_t cols, int64_t inner, T alpha,
               Part<const T> a, Part<const T> b, T beta, Part<T> c) {
   if (rows == 0 || cols == 0) return;
-  for (int64_t first = 0; first < batch; first += kProductsInCall) {
-    const int64_t count = std::min(batch - first, kProductsInCall);
+  // Calls of about equal size: cuBLAS may compute the product of a single matrix in another way.
+  const int64_t calls = (batch + kProductsInCall - 1) / kProductsInCall;
+  const int64_t most = calls > 0 ? (batch + calls - 1) / calls : 0;
+  for (int64_t first = 0; first < batch; first += most) {
+    const int64_t count = std::min(batch - first, most);
     vendor::GemmStridedBatched(blas, b.op, a.op, ToInt(cols), ToInt(rows), ToInt(inner), alpha,
                                b.data + first * b.stride, ToInt(b.ld), b.stride,
                                a.data + first * a.stride, ToInt(a.ld), a.stride, beta,

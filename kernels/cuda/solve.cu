@@ -225,7 +225,8 @@ void SolveInSteps(cudaStream_t stream, DeviceScratch& scratch, const Systems<T>&
                           .pivots = inverts ? nullptr : problem.pivots,
                           .pivots_stride = matrices < systems.batch ? 0 : n,
                           .permutation = inverts ? nullptr : problem.permutation,
-                          .column_major = !own},
+                          .column_major = !own,
+                          .any_pivots = path == GpuPath::kPanels},
              factored);
   ForEach(stream, systems.batch * systems.size(),
           FillFailed<E>{

@@ -22,6 +22,8 @@ struct GivenFactors {
   const int32_t* permutation = nullptr;
   // The vendor's LU leaves column-major factors.
   bool column_major = false;
+  // Whether pivots may be subnormal. cuBLAS multiplies by their reciprocals, which overflow.
+  bool any_pivots = false;
 };
 
 template <class T>

@@ -307,6 +307,43 @@ void VendorJacobiSvd(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
   });
 }
 
+// Calls factor(count, problem) once for these matrices, side by side in scratch memory. A call for
+// each would take scratch memory anew.
+template <class T, class Factor>
+void ForMatrices(cudaStream_t stream, DeviceScratch& scratch, const std::vector<int64_t>& chosen,
+                 const SvdProblem<Element<T>>& problem, Factor&& factor) {
+  using E = Element<T>;
+  using V = RealElement<E>;
+  const auto count = static_cast<int64_t>(chosen.size());
+  if (count == 0) return;
+  const int64_t size = static_cast<int64_t>(problem.m) * problem.n, values = problem.Shorter();
+  const int64_t left = problem.vectors ? problem.LeftSize() : 0;
+  const int64_t right = problem.vectors ? problem.RightSize() : 0;
+  E* const a = scratch.Take<E>(count * size);
+  SvdProblem<E> part = problem;
+  part.a = a;
+  part.u = scratch.Take<E>(count * left);
+  part.vh = scratch.Take<E>(count * right);
+  part.s = scratch.Take<V>(count * values);
+  part.info = scratch.Take<int32_t>(count);
+  for (int64_t i = 0; i < count; ++i) {
+    Copy(stream, size, problem.a + chosen[i] * size, a + i * size);
+  }
+  factor(count, part);
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t place = chosen[i];
+    const E *const u = part.u + i * left, *const vh = part.vh + i * right;
+    const V* const s = part.s + i * values;
+    const int32_t* const info = part.info + i;
+    if (problem.vectors) {
+      Copy(stream, left, u, problem.u + place * left);
+      Copy(stream, right, vh, problem.vh + place * right);
+    }
+    Copy(stream, values, s, problem.s + place * values);
+    Copy(stream, 1, info, problem.info + place);
+  }
+}
+
 template <bool kVectors, class T>
 void RunPath(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
              const SvdProblem<Element<T>>& problem) {
@@ -331,9 +368,8 @@ void RunPath(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
                On{GpuPath::kBlock, [&] { teams_of(kGlobalThreads); }},
                On{GpuPath::kPanels,
                   [&] {
-                    for (const int64_t i : BlockJacobiSvd<T>(stream, scratch, batch, problem)) {
-                      vendor(1, problem.From(i));
-                    }
+                    const auto left = BlockJacobiSvd<T>(stream, scratch, batch, problem);
+                    ForMatrices<T>(stream, scratch, left, problem, vendor);
                   }},
                On{GpuPath::kVendor, [&] { vendor(batch, problem); }});
 }

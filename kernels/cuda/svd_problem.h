@@ -28,16 +28,6 @@ struct SvdProblem {
   __host__ __device__ int Ld() const { return (vectors ? Width() : Shorter()) | 1; }
   __host__ __device__ int64_t LeftSize() const { return static_cast<int64_t>(m) * u_cols; }
   __host__ __device__ int64_t RightSize() const { return static_cast<int64_t>(n) * vh_rows; }
-
-  // The problem of the matrices from `first` on.
-  SvdProblem From(int64_t first) const {
-    SvdProblem rest = *this;
-    rest.a += first * m * n;
-    if (vectors) rest.u += first * LeftSize(), rest.vh += first * RightSize();
-    rest.s += first * Shorter();
-    rest.info += first;
-    return rest;
-  }
 };
 
 // Factors matrices by one-sided Jacobi with blocks of columns, many matrices at a time:

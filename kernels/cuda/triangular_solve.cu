@@ -585,8 +585,8 @@ void SubstituteOnPath(cudaStream_t stream, DeviceScratch& scratch, const GivenFa
     SubstituteInSteps<TrianglesByPanels>(stream, scratch, given, systems);
   };
   const auto vendor = [&] { SubstituteInSteps<VendorTriangles>(stream, scratch, given, systems); };
-  const bool in_panels =
-      !given.column_major && UseBatchedRoutine(systems.batch, n) && SharedBytes() >= kPanelsBytes;
+  const bool in_panels = !given.column_major && SharedBytes() >= kPanelsBytes &&
+                         (given.any_pivots || UseBatchedRoutine(systems.batch, n));
   const auto path =
       SubstitutionPath<T>(n, nrhs, systems.size(), given.column_major, in_panels, free_bytes);
   LaunchOnPath(path, On{GpuPath::kThread, thread}, On{GpuPath::kTeam, team},

@@ -1,9 +1,18 @@
 """Eigenvalues α / β of pencils A - λ B as points of the projective line."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 
-from linalg._core.algebra import norm_of_rows, on_diagonal, reciprocal, smallest_gap, zeros_like
+from linalg._core.algebra import (
+  binade,
+  norm_of_rows,
+  on_diagonal,
+  reciprocal,
+  smallest_gap,
+  zeros_like,
+)
 
 
 def scales(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -21,11 +30,14 @@ def unit_pairs(
   The pair (0, 0) of a singular pencil stays.
   """
   alpha, beta = (x / norm.astype(x.dtype) for x, norm in zip((alpha, beta), norms, strict=True))
-  square = alpha.real**2 + beta.real**2
-  for x in (alpha, beta):
-    square = square + (x.imag**2 if jnp.iscomplexobj(x) else 0)
+  parts = [y for x in (alpha, beta) for y in ((x.real, x.imag) if jnp.iscomplexobj(x) else (x,))]
+  # A power of two, so that no square underflows.
+  largest = binade(functools.reduce(jnp.maximum, map(jnp.abs, parts)))
+  alpha, beta = (x / largest.astype(x.dtype) for x in (alpha, beta))
+  square = sum((x / largest) ** 2 for x in parts)
   length = jnp.sqrt(jnp.where(square == 0, 1, square))
-  return alpha / length.astype(alpha.dtype), beta / length.astype(beta.dtype), length
+  unit = (alpha / length.astype(alpha.dtype), beta / length.astype(beta.dtype))
+  return *unit, largest * length
 
 
 def gaps_of_pairs(alpha: jax.Array, beta: jax.Array) -> jax.Array:

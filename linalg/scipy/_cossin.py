@@ -216,8 +216,11 @@ def _jvp(primals, tangents, **sizes_of):
   moved = lambda a, x, b: product(a, product(x, b), adjoint_a=True)
   y1 = moved(d11, x1, d11) + moved(d21, x2, d21) - k11
   y2 = moved(d12, x1, d12) + moved(d22, x2, d22) - k22
-  ones = ones_of_first_order(theta, jnp.ones_like(theta[..., :1]))
-  one = one_of_first_order(ones)
+  # Angles have no derivative at the ends of their range, where signs of columns change.
+  at_end = ((theta <= least) | (theta >= jnp.pi / 2 - least)).any(-1, keepdims=True)
+  inside = jnp.where(at_end, jnp.nan, 1).astype(theta.dtype)
+  ones = inside * ones_of_first_order(theta, jnp.ones_like(theta[..., :1]))
+  one = inside * one_of_first_order(ones)
   of = lambda a, b: product(a, b) * one[..., None].astype(a.dtype)
   return (u1, u2, theta, v1, v2), (
       of(u1, x1), of(u2, x2), dtheta * ones, of(v1, y1), of(v2, y2))

@@ -68,8 +68,8 @@ def _eig(name, a_band, lower, select, select_range, max_ev, vectors):
   check_matrix(name, ab, "a_band")
   n = ab.shape[-1]
   names: dict[Any, str] = {"all": "a", "value": "v", "index": "i", 0: "a", 1: "v", 2: "i"}
-  kind = names.get(select, select)
-  kind = kind.lower() if isinstance(kind, str) else kind
+  given = select.lower() if isinstance(select, str) else select
+  kind = names.get(given, given)
   if kind not in ("a", "v", "i"):
     raise ValueError(f"{name}: select must be 'a', 'v' or 'i', got {select!r}.")
   if kind != "a" and (select_range is None or len(select_range) != 2

@@ -9,6 +9,7 @@ from jax.typing import ArrayLike
 
 from linalg import ffi
 from linalg._core.algebra import (
+  binade,
   column_of,
   diagonal_of,
   expand,
@@ -17,6 +18,7 @@ from linalg._core.algebra import (
   on_diagonal,
   one_of_first_order,
   reciprocal,
+  smallest_gap,
   with_column,
   without_none,
   zeros_like,
@@ -90,12 +92,16 @@ def pencil_values(s: jax.Array, t: jax.Array) -> tuple[jax.Array, jax.Array]:
   alpha, beta = diagonal_of(s), diagonal_of(t)
   if jnp.iscomplexobj(s):
     return alpha, beta
+  # Elements of blocks are squared.
+  powers = [binade(x) for x in scales(s, t)]
+  s, t = (x / power[..., None] for x, power in zip((s, t), powers, strict=True))
   first = _begins_block(s)
   u, w = _triangulating(s, t, first)
   inside = first | (next_along(first.astype(t.dtype), -1) != 0)
-  of_block = lambda x: diagonal_of(_between(u, x.astype(u.dtype), w))
-  return (jnp.where(inside, of_block(s), alpha.astype(u.dtype)),
-          jnp.where(inside, of_block(t).real, beta))
+  of_block = lambda x, power: power.astype(u.dtype) * diagonal_of(
+      _between(u, x.astype(u.dtype), w))
+  return (jnp.where(inside, of_block(s, powers[0]), alpha.astype(u.dtype)),
+          jnp.where(inside, of_block(t, powers[1]).real, beta))
 
 
 # Derivatives
@@ -138,14 +144,14 @@ def _pairs(s, t):
   return pairs, are_equal(gaps_of_pairs(*pairs)) & ~on_diagonal(s)
 
 
-def _tangents(s, t, q, z, da, db):
+def _tangents(s, t, q, z, da, db, b_varies):
   """(dS, dT, dQ, dZ) of A = Q S Zᴴ and B = Q T Zᴴ.
 
   Let F = Qᴴ dA Z and G = Qᴴ dB Z. Then dQ = Q X, dZ = Z Y, dS = F - X S + S Y and dT = G - X T + T
   Y, with skew-Hermitian X and Y that leave dS and dT upper triangular, but for elements that belong
   to two equal eigenvalues. One phase of each pair of columns is free. The diagonal of T stays real.
   The blocks of a real pencil are made triangular first, and rotate such that the block of T stays
-  diagonal.
+  diagonal. A block of T with two equal elements has no such rotation where B varies: NaN.
   """
   f, g = _between(q, da, z), _between(q, db, z)
   of_rows = lambda x, y: tuple(a / norm[..., None].astype(a.dtype) for a, norm in (
@@ -177,8 +183,11 @@ def _tangents(s, t, q, z, da, db):
     d, above, below, second = blocks_of(dt)
     d, _, _, second = blocks_of(t)
     difference = d * d - second * second
-    flexible = first & (jnp.abs(d - second) > jnp.finfo(d.dtype).eps * d)
+    flexible = first & (jnp.abs(d - second) > smallest_gap(d, d.shape[-1]))
     over = reciprocal(difference, flexible)
+    stiff = (first & ~flexible).any(-1)
+    known = stiff & (b_varies | (jnp.triu(t, 1) != 0).any((-2, -1)))
+    spoilt = jnp.where(known, jnp.nan, 1).astype(t.dtype)[..., None, None]
     turn = lambda a, angle: a + skew_of(jnp.where(in_block, angle[..., None, :], 0))
     x = turn(x, (above * second + below * d) * over)
     y = turn(y, (below * second + above * d) * over)
@@ -189,6 +198,7 @@ def _tangents(s, t, q, z, da, db):
     ds, dt = changes(x, y)
     ds = jnp.where(kept | in_block, ds, 0)
     dt = jnp.where(kept & ~in_block.mT, dt, 0)
+    ds, dt, x, y = (a * spoilt for a in (ds, dt, x, y))
   # Second derivatives at equal eigenvalues would lack the rotation that is not determined.
   ones = ones_of_distinct(*pairs)
   one = one_of_first_order(ones)[..., None].astype(s.dtype)
@@ -200,7 +210,7 @@ def _factors_jvp(primals, tangents):
   a, b, *factors = primals
   da, db = without_none((a, b), tangents[:2])
   s, t, q, z = qz_factors_p(a, b, *factors)
-  return (s, t, q, z), _tangents(s, t, q, z, da, db)
+  return (s, t, q, z), _tangents(s, t, q, z, da, db, tangents[1] is not None)
 
 
 # The factors as a function of the matrices.
@@ -409,8 +419,8 @@ def ordqz(
 
   Returns:
     (S, T, α, β, Q, Z). α and β, (..., n), are the diagonals of S and T, once the blocks of a real
-    pencil are made triangular. β is not negative. All are NaN where `qz` gives NaN, and where
-    eigenvalues are too close to be exchanged.
+    pencil are made triangular: their ratios are conjugate, not they. β is not negative. All are NaN
+    where `qz` gives NaN, and where eigenvalues are too close to be exchanged.
 
   float16 and bfloat16 are computed in float32, and the results rounded.
 
@@ -430,13 +440,18 @@ def ordqz(
         f"ordqz: sort must be 'lhp', 'rhp', 'iuc', 'ouc' or a function, got {sort!r}.")
   choose = sort if callable(sort) else _SELECTIONS[sort]
   a, b, dtype = _operands("ordqz", A, B, output)
-  *factors, alpha, beta, info = qz_p(*map(jax.lax.stop_gradient, (a, b)))
+  # LAPACK exchanges eigenvalues only where A and B are of about one size.
+  of_a, of_b = (binade(x) for x in scales(a, b))
+  *factors, alpha, beta, info = qz_p(*(
+      jax.lax.stop_gradient(x) / power[..., None].astype(x.dtype)
+      for x, power in ((a, of_a), (b, of_b))))
   check_converged(info, "QZ form")
-  chosen = jnp.asarray(choose(alpha, beta)).astype(bool)
+  chosen = jnp.asarray(choose(of_a.astype(alpha.dtype) * alpha, of_b.astype(beta.dtype) * beta)).astype(bool)
   chosen = chosen | (zeros_like(beta) != 0)
-  *factors, _, _, info = qz_reorder_p(*factors, chosen.astype(jnp.int32))
+  s, t, q, z, _, _, info = qz_reorder_p(*factors, chosen.astype(jnp.int32))
   check_converged(info, "QZ form in this order")
-  s, t, q, z = qz_factors_p(a, b, *factors)
+  s, t = (power[..., None].astype(x.dtype) * x for x, power in ((s, of_a), (t, of_b)))
+  s, t, q, z = qz_factors_p(a, b, s, t, q, z)
   alpha, beta = pencil_values(s, t)
   s, t, beta, q, z = (x.astype(dtype) for x in (s, t, beta, q, z))
   return s, t, alpha.astype(complex_dtype(dtype)), beta, q, z

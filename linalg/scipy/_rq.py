@@ -37,11 +37,11 @@ def rq(
 
   Returns:
     (R, Q), or R. Q is unitary. R ends with an upper triangle, whose diagonal is real but may be
-    negative.
+    negative. Signs are SciPy's.
 
   float16 and bfloat16 are computed in float32, and the results rounded.
 
-  Algorithm: `qr` of (J A)ᴴ, where J reverses the order of rows. Derivatives are those of `qr`: the
+  Algorithm: `qr` of (J A J)ᴴ, where J reverses an order. Derivatives are those of `qr`: the
   last min(m, n) rows of A must be independent.
 
   Example:
@@ -55,7 +55,7 @@ def rq(
     raise ValueError(f"rq: mode must be 'full', 'economic' or 'r', got {mode!r}.")
   (a,), dtype = as_arrays("rq", a)
   check_matrix("rq", a)
-  flipped = adjoint(_reversed(a, -2))
+  flipped = adjoint(_reversed(a, -2, -1))
   if mode == "r":
     r = linalg.qr(flipped, "r")
     below = flipped.shape[-2] - r.shape[-2]
@@ -63,4 +63,4 @@ def rq(
     return _reversed(adjoint(r), -2, -1).astype(dtype)
   q, r = linalg.qr(flipped, "complete" if mode == "full" else "reduced")
   return (_reversed(adjoint(r), -2, -1).astype(dtype),
-          _reversed(adjoint(q), -2).astype(dtype))
+          _reversed(adjoint(q), -2, -1).astype(dtype))

@@ -105,7 +105,6 @@ _SELECTIONS = {
 def schur(
     a: ArrayLike,
     output: str = "real",
-    *,
     lwork: Any = None,
     overwrite_a: bool = False,
     sort: str | Callable[..., jax.Array] | None = None,

@@ -359,3 +359,22 @@ def test_fallbacks(dtype, rng):
   np.testing.assert_allclose(new_z @ new_t @ new_z.conj().T, a, atol=1e-11)
   np.testing.assert_array_equal(np.diagonal(new_t).real < 0, np.sort(select)[::-1] != 0)
   assert not np.tril(new_t, -2).any()
+
+
+def test_derivatives_of_stiff_blocks(rng):
+  """A block of T with two equal elements has no derivative where B varies, and one by A alone."""
+  a, b, change = np.array([[0, 1], [-1, 0.5]]), np.eye(2), rng.standard_normal((2, 2))
+  by_b = jax.jvp(lambda b: linalg.scipy.qz(a, b), (b,), (change,))[1]
+  assert all(np.isnan(x).any() for x in by_b)
+  s, t, q, z = linalg.scipy.qz(a, b)
+  ds, _, dq, dz = jax.jvp(lambda a: linalg.scipy.qz(a, b), (a,), (change,))[1]
+  np.testing.assert_allclose(
+      dq @ s @ z.mT + q @ ds @ z.mT + q @ s @ dz.mT, change, atol=1e-12)
+
+
+@pytest.mark.parametrize("of_a, of_b", [(1, 1e-170), (1, 1e170), (1e-10, 1e10)])
+def test_scales_of_ordered_forms(of_a, of_b, rng):
+  a, b = rng.standard_normal((2, 4, 4))
+  alpha, beta = map(np.asarray, linalg.scipy.ordqz(a, b, "lhp")[2:4])
+  scaled, divisor = map(np.asarray, linalg.scipy.ordqz(of_a * a, of_b * b, "lhp")[2:4])
+  np.testing.assert_allclose((scaled / of_a) / (divisor / of_b), alpha / beta, rtol=1e-10)

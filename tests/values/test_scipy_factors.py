@@ -190,3 +190,17 @@ def test_blocks_of_cossin(rng):
                      ((blocks[1:2] + blocks[:1] + blocks[2:],), "Incompatible")):
     with pytest.raises(ValueError, match=text):
       linalg.scipy.cossin(*args)
+
+
+def test_signs_of_rq(dtype, rng):
+  a = matrices.general(rng, (2,), 3, 5, dtype)
+  for x, found in zip(a, zip(*linalg.scipy.rq(a), strict=True), strict=True):
+    for y, known in zip(found, scipy.linalg.rq(x), strict=True):
+      np.testing.assert_allclose(y, known, atol=50 * np.finfo(dtype).eps)
+
+
+def test_derivatives_of_cossin_at_the_ends(rng):
+  """Angles of 0 and π/2 have no derivative."""
+  change = rng.standard_normal((4, 4))
+  tangents = jax.jvp(lambda x: linalg.scipy.cossin(x, 2, 2), (np.eye(4),), (change,))[1]
+  assert all(np.isnan(x).any() for x in tangents)
