@@ -289,9 +289,10 @@ class PanelCholesky {
       for (int64_t first = group; first < end; first += kCholeskyPanel) {
         const int64_t next = std::min(first + kCholeskyPanel, end);
         Subtract(group, first, next);
-        const int64_t tiles = std::max<int64_t>(1, Ceil(n_ - next, kCholeskyPanelRows<E>));
-        Launch(batch_ * tiles, [&](auto& layout) {
-          return FactorCholeskyPanel<E>(layout, problem_, ToInt(first), ToInt(next - first), tiles);
+        const int64_t blocks = std::max<int64_t>(1, Ceil(n_ - next, kCholeskyPanelRows<E>));
+        Launch(batch_ * blocks, [&](auto& layout) {
+          return FactorCholeskyPanel<E>(layout, problem_, ToInt(first), ToInt(next - first),
+                                        blocks);
         });
       }
     }

@@ -29,6 +29,12 @@ def identities_like(a: jax.Array) -> jax.Array:
   return zeros_like(a) + identity(a)
 
 
+def turn_to_real(x: jax.Array) -> jax.Array:
+  """The numbers x̄ / |x|, which turn each x to its modulus; 1 for 0."""
+  size = jnp.abs(x)
+  return jnp.where(size == 0, 1, x.conj() / jnp.where(size == 0, 1, size).astype(x.dtype))
+
+
 def on_diagonal(a: jax.Array | jax.ShapeDtypeStruct, offset: int = 0) -> jax.Array:
   """A mask of the diagonal that begins at column `offset`, or at row -`offset`.
 

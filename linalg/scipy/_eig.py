@@ -11,6 +11,7 @@ from linalg._core.algebra import (
   adjoint,
   diagonal_of,
   one_of_first_order,
+  turn_to_real,
   without_none,
   zeros_like,
 )
@@ -96,9 +97,8 @@ def _rotated_quotient(a, b):
 def _pairs_of(w, norms, dtype):
   """α and β from eigenvalues of the quotient: β is not negative."""
   alpha, beta = rotated_back(w, zeros_like(w) + 1)
-  size = jnp.abs(beta)
-  phase = jnp.where(size == 0, 1, beta.conj() / jnp.where(size == 0, 1, size).astype(w.dtype))
-  beta = size * norms[1]
+  phase = turn_to_real(beta)
+  beta = jnp.abs(beta) * norms[1]
   return alpha * phase * norms[0].astype(w.dtype), beta.astype(dtype)
 
 
@@ -112,9 +112,7 @@ def _fallback(a, b):
   largest = jnp.abs(left) == jnp.max(jnp.abs(left), axis=-2, keepdims=True, initial=0)
   largest = largest & (jnp.cumsum(largest, axis=-2) == 1)
   pivot = jnp.sum(jnp.where(largest, left, 0), axis=-2, keepdims=True)
-  size = jnp.abs(pivot)
-  left = left * jnp.where(
-      size == 0, 1, pivot.conj() / jnp.where(size == 0, 1, size).astype(left.dtype))
+  left = left * turn_to_real(pivot)
   return [alpha, beta, left, right, info]
 
 

@@ -19,6 +19,7 @@ from linalg._core.algebra import (
   one_of_first_order,
   reciprocal,
   smallest_gap,
+  turn_to_real,
   with_column,
   without_none,
   zeros_like,
@@ -240,9 +241,7 @@ def _standardized(s, t, q, z, first):
     s, t, q, z = _between(u, s, w), _between(u, t, w), product(q, u), product(z, w)
   s = jnp.triu(s) + jnp.where(in_block, s, 0)
   t = jnp.where(in_block.mT, 0, jnp.triu(t))
-  d = diagonal_of(t)
-  size = jnp.abs(d)
-  phase = jnp.where(size == 0, 1, d.conj() / jnp.where(size == 0, 1, size).astype(d.dtype))
+  phase = turn_to_real(diagonal_of(t))
   s, t, z = (x * phase[..., None, :] for x in (s, t, z))
   if jnp.iscomplexobj(t):
     t = jnp.where(on_diagonal(t), t.real.astype(t.dtype), t)
