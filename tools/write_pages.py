@@ -1,4 +1,4 @@
-"""Writes the generated parts of the documentation from `linalg/_catalogue`, `kernels` and others.
+"""Writes the generated parts of the documentation from the catalogue, the sources and results.
 
   python tools/write_pages.py          writes them
   python tools/write_pages.py --check  tells which are out of date
@@ -228,7 +228,7 @@ def _issue_programs() -> Iterable[tuple[pathlib.Path, dict[str, str]]]:
   paths = ISSUES.glob("jax_*.py")
   for path in sorted(paths, key=lambda path: int(path.stem.removeprefix("jax_"))):
     docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
-    problem, fields = docstring.split("\n\n")
+    problem, fields = docstring.replace("\n  ", " ").split("\n\n")
     yield path, {"Problem": problem} | dict(line.split(": ", 1) for line in fields.splitlines())
 
 

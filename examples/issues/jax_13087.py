@@ -2,9 +2,12 @@
 
 Issue: 13087, and 16597, 24309
 Kind: sharding
-Before: XLA gathers the matrix, so its size is bounded by one device, and all devices do the same work.
-After: `linalg.distributed` factors it where it lies: Cholesky, LU and their solves, and QR and SVD of tall matrices.
-Limits: The dense eigendecomposition, QR and SVD of square matrices are not there. NVIDIA's cuSOLVERMp has them, by jaxmg.
+Before: XLA gathers the matrix, so its size is bounded by one device, and all devices do the same
+  work.
+After: `linalg.distributed` factors it where it lies: Cholesky, LU and their solves, and QR and
+  SVD of tall matrices.
+Limits: The dense eigendecomposition, QR and SVD of square matrices are not there. NVIDIA's
+  cuSOLVERMp has them, by jaxmg.
 """
 
 import os

@@ -19,7 +19,7 @@ TARGET = np.random.default_rng(0).standard_normal((5, 5))
 
 
 def misfit(svd, a):
-  """Of the best approximation of rank 2."""
+  """The distance of the best approximation of rank 2 from a target."""
   u, s, vh = svd(a, full_matrices=False)
   return jnp.sum(((u[:, :2] * s[:2]) @ vh[:2] - TARGET) ** 2)
 

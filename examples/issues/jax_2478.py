@@ -4,7 +4,8 @@ Issue: 2478, and 5024
 Kind: missing
 Before: No `logm`, no `fractional_matrix_power`, and a `sqrtm` without a derivative.
 After: `linalg.scipy` has them, with `cosm` and the like, in batches and with derivatives.
-Limits: Results that may be complex are complex for every matrix, since a compiled program cannot choose.
+Limits: Results that may be complex are complex for every matrix, since a compiled program cannot
+  choose.
 """
 
 import jax.numpy as jnp

@@ -3,7 +3,8 @@
 Issue: 2748
 Kind: gradients
 Before: NotImplementedError, except for eigenvalues.
-After: `linalg.eig` has the derivatives of vectors of length 1, right for losses that do not see their phase.
+After: `linalg.eig` has the derivatives of vectors of length 1, right for losses that do not see
+  their phase.
 Limits: At equal eigenvalues of a defective matrix the derivative is infinite.
 """
 

@@ -2,9 +2,12 @@
 
 Issue: 28927, and 28925
 Kind: speed
-Before: On CUDA an error, since JAX has no `schur` there. On CPUs a loop over the entries of a triangle.
-After: `linalg.sqrtm` and `linalg.schur` run in batches on CPUs and on NVIDIA GPUs, with derivatives.
-Limits: For a batch of small matrices, JAX's `sqrtm` under `accelerate()` may be as fast as `linalg.sqrtm`.
+Before: On CUDA an error, since JAX has no `schur` there. On CPUs a loop over the entries of a
+  triangle.
+After: `linalg.sqrtm` and `linalg.schur` run in batches on CPUs and on NVIDIA GPUs, with
+  derivatives.
+Limits: For a batch of small matrices, JAX's `sqrtm` under `accelerate()` may be as fast as
+  `linalg.sqrtm`.
 """
 
 import jax

@@ -2,9 +2,11 @@
 
 Issue: 29883
 Kind: sharding
-Before: An error up to jax 0.7. Later versions have repaired these; in jax 0.12 `cholesky`, `qr` and `inv` still raise.
+Before: An error up to jax 0.7. Later versions have mended these three, and `cholesky`, `qr` and
+  `inv` still raise in jax 0.12.
 After: All functions keep the sharding of the batch, and move nothing between devices.
-Limits: One matrix lies on one device. [`linalg.distributed`](distributed.md) has functions for sharded matrices. `accelerate()` repairs JAX's `qr`, not `cholesky` and `inv`.
+Limits: Each matrix must lie on one device. `accelerate()` mends JAX's `qr`, not `cholesky` and
+  `inv`.
 """
 
 import os

@@ -2,9 +2,12 @@
 
 Issue: 32098
 Kind: sharding
-Before: XLA replicates the operands of a custom call, unless it is told which dimensions are batch.
-After: A handler that is called by `linalg.ffi` is split along the batch, on Auto and on Explicit axes.
-Limits: It takes a handler that treats leading dimensions as a batch: [handlers of your own](handlers.md).
+Before: XLA replicates the operands of a custom call, unless it is told which dimensions are
+  batch.
+After: A handler that is called by `linalg.ffi` is split along the batch, on Auto and on Explicit
+  axes.
+Limits: It takes a handler that treats leading dimensions as a batch: [handlers of your
+  own](handlers.md).
 """
 
 import os
@@ -20,7 +23,7 @@ from jax.sharding import PartitionSpec as P  # noqa: E402
 import linalg.distributed as dist  # noqa: E402
 import linalg.ffi  # noqa: E402
 
-# The same C++ handler by both ways. Its results are a permutation of each matrix's rows.
+# Both functions call this C++ handler. It makes the permutation of LU's row exchanges.
 TARGET, ROWS = "linalg_lu_pivots_to_permutation", 5
 
 

@@ -4,7 +4,8 @@ Issue: 33230
 Kind: sharding
 Before: ShardingTypeError under `vmap`, and ValueError without.
 After: `linalg.inv` keeps the sharding, and moves nothing between devices.
-Limits: `accelerate()` cannot help: JAX raises while it traces, before anything is lowered. Inside `shard_map`, JAX's `inv` works, and is accelerated.
+Limits: `accelerate()` cannot help: JAX raises while it traces, before anything is lowered. Inside
+  `shard_map`, JAX's `inv` works, and is accelerated.
 """
 
 import os
@@ -24,7 +25,7 @@ import linalg.distributed as dist  # noqa: E402
 def outcome(function, a) -> str:
   try:
     return str(jax.typeof(jax.jit(function)(a)))
-  except Exception as error:  # noqa: BLE001: the class of the error is not public
+  except Exception as error:  # noqa: BLE001 (its class is not public)
     return type(error).__name__
 
 

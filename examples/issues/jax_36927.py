@@ -30,7 +30,8 @@ def gradient(solve):
 TIMED = {
     f"{kind}{BATCH} systems of 3, {dtype}": (
         of(jnp.linalg.solve), of(linalg.solve), lambda dtype=dtype: systems(dtype))
-    for kind, of in (("", lambda f: f), ("gradient, ", gradient)) for dtype in ("float32", "float64")}
+    for kind, of in (("", lambda f: f), ("gradient, ", gradient))
+    for dtype in ("float32", "float64")}
 
 
 def main() -> None:

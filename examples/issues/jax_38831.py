@@ -3,8 +3,10 @@
 Issue: 38831, and 16579
 Kind: gradients
 Before: NotImplementedError, since JAX has no rule for `schur`.
-After: All three have derivatives. Those of `sqrtm` and `funm` are right at equal eigenvalues too.
-Limits: A Schur form at equal eigenvalues has a derivative only where the loss does not see the basis.
+After: All three have derivatives, which for `sqrtm` and `funm` are right at equal eigenvalues
+  too.
+Limits: A Schur form at equal eigenvalues has a derivative only where the loss does not see the
+  basis.
 """
 
 import jax

@@ -3,8 +3,9 @@
 Issue: 40185
 Kind: gradients
 Before: NaN at a scale of 1e-20 in float32, since squares of singular values underflow.
-After: `linalg.svd` scales as it should: the second derivative of s(A) grows by 1e20.
-Limits: Second derivatives at equal singular values are NaN: see [degenerate points](degenerate.md#what-has-no-derivative-anywhere).
+After: `linalg.svd` gives the second derivative, which is 1e20 times that of the matrix of usual
+  scale.
+Limits: At equal singular values second derivatives are NaN.
 """
 
 import jax

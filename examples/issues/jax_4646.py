@@ -4,7 +4,8 @@ Issue: 4646
 Kind: gradients
 Before: NaN, although the eigenvector in question is smooth.
 After: `linalg.eigh` gives its derivative.
-Limits: Equal eigenvalues' own vectors have no derivative: `linalg.eigh_gauge_error` tells if a loss needs them.
+Limits: Equal eigenvalues' own vectors have no derivative: `linalg.eigh_gauge_error` tells if a
+  loss needs them.
 """
 
 import jax

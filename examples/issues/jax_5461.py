@@ -3,7 +3,8 @@
 Issue: 5461
 Kind: missing
 Before: NotImplementedError up to jax 0.10. Later versions have it, for one pair of matrices.
-After: `linalg.eigh_generalized` and `linalg.scipy.eigh` take batches of all three types, and have derivatives.
+After: `linalg.eigh_generalized` and `linalg.scipy.eigh` take batches of all three types, and have
+  derivatives.
 Limits: A pencil whose B is not positive definite needs `linalg.scipy.eig(a, b)` or `qz`.
 """
 
@@ -23,7 +24,7 @@ def pencils(batch=1000, n=6, dtype="float64"):
 
 
 def by_hand(a, b):
-  """What a program on JAX writes out."""
+  """The steps that a program on JAX writes out."""
   l = jnp.linalg.cholesky(b)
   solve = lambda x: jax.lax.linalg.triangular_solve(l, x, left_side=True, lower=True)
   w, u = jnp.linalg.eigh(solve(solve(a).mT))

@@ -2,9 +2,11 @@
 
 Issue: 8542, and 15803 about batches of 256 by 32
 Kind: speed
-Before: LAPACK or cuSOLVER factors one matrix at a time, and makes Q in a second call.
-After: One call factors the batch, one matrix per lane on a CPU, and with kernels of its own on NVIDIA GPUs.
-Limits: The [speed on GPUs](cuda_speed.md) says at which sizes cuSOLVER is as fast.
+Before: LAPACK factors one matrix at a time, and makes Q in a second call. So did cuSOLVER when
+  the issue was filed.
+After: One call factors the batch, one matrix per lane on a CPU, and with kernels of its own on
+  NVIDIA GPUs.
+Limits: [Speed on GPUs](cuda_speed.md) says at which sizes cuSOLVER is as fast.
 """
 
 import jax

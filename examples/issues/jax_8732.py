@@ -3,7 +3,8 @@
 Issue: 8732
 Kind: gradients
 Before: NaN, as for the orthogonal factor of a rotation, whose singular values are all 1.
-After: `linalg.svd` and `linalg.polar` are right for U Vᴴ and for every function of the whole matrix.
+After: `linalg.svd` and `linalg.polar` are right for U Vᴴ and for every function of the whole
+  matrix.
 Limits: Single vectors of equal singular values have no derivative.
 """
 

@@ -29,7 +29,7 @@ def main() -> int:
     start = time.perf_counter()
     try:
       importlib.import_module(name).main()
-    except Exception:  # noqa: BLE001: the others still run
+    except Exception:  # noqa: BLE001 (the others still run)
       traceback.print_exc()
       failed.append(name)
     print(f"    {time.perf_counter() - start:.1f} s", flush=True)
