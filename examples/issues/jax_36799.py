@@ -87,7 +87,7 @@ def main() -> None:
   program = jax.jit(by_call).lower(y).compile()
   assert np.isclose(program(y), exact, rtol=1e-9)
   assert np.isclose(jax.jit(by_scan)(y), exact, rtol=1e-9)
-  assert " while(" not in program.as_text()
+  assert " while(" not in str(program.as_text())
   np.testing.assert_allclose(jax.grad(by_call)(y), -weights, rtol=1e-7, atol=1e-9)
   print(f"log likelihood {program(y):.6f}, by a dense matrix {exact:.6f}; no loop in the program")
 

@@ -28,13 +28,13 @@ def main() -> None:
   step = 1e-6 * direction
   rsqrt = lambda x: scipy.linalg.inv(scipy.linalg.sqrtm(x))
   pairs = {
-      "sqrtm": (lambda x: linalg.sqrtm(x).real, lambda x: scipy.linalg.sqrtm(x).real),
+      "sqrtm": (lambda x: jnp.real(linalg.sqrtm(x)), lambda x: np.real(scipy.linalg.sqrtm(x))),
       "schur": (
-          lambda x: jnp.sum(linalg.schur(x, output="complex")[0] ** 2).real,
-          lambda x: np.sum(scipy.linalg.schur(x, output="complex")[0] ** 2).real),
+          lambda x: jnp.real(jnp.sum(linalg.schur(x, output="complex")[0] ** 2)),
+          lambda x: np.real(np.sum(scipy.linalg.schur(x, output="complex")[0] ** 2))),
       "funm": (
-          lambda x: linalg.scipy.funm(x, lambda w: w**-0.5).real,
-          lambda x: rsqrt(x).real)}
+          lambda x: jnp.real(jnp.asarray(linalg.scipy.funm(x, lambda w: w**-0.5))),
+          lambda x: np.real(rsqrt(x)))}
   for name, (ours, scipys) in pairs.items():
     loss = lambda f, x: (WEIGHTS * f(x)).sum()  # noqa: E731
     slope = (loss(scipys, a + step) - loss(scipys, a - step)) / 2e-6
