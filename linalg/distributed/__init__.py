@@ -10,6 +10,7 @@ rows, columns or both. Stacks are sharded over matrix dimensions. `report` shows
 compiled program moves between devices, and its memory.
 """
 
+from linalg.distributed._eigh import eigh, eigh_ex, eigvalsh
 from linalg.distributed._general import LUFactor, lu_factor, lu_solve
 from linalg.distributed._gram import gram_inverse_pth_root
 from linalg.distributed._missing import refuse as __getattr__  # noqa: F401
@@ -40,6 +41,9 @@ __all__ = [
     "cholesky",
     "cholesky_ex",
     "det",
+    "eigh",
+    "eigh_ex",
+    "eigvalsh",
     "gram_inverse_pth_root",
     "inv",
     "inv_ex",

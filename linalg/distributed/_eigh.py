@@ -7,21 +7,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.sharding import PartitionSpec
 from jax.typing import ArrayLike
 
-from linalg import ffi
-from linalg._core.algebra import (
-  one_of_first_order,
-  reciprocal_gaps,
-  smallest_gap,
-  zeros_like,
-)
+from linalg._core.algebra import one_of_first_order, reciprocal_gaps, smallest_gap, zeros_like
 from linalg._core.checks import check_converged
 from linalg._core.operands import as_arrays, real_dtype
 from linalg._core.public import public
 from linalg._factorizations.eigh import EighResult
 from linalg.distributed._cyclic import Cyclic, cyclic_of
-from linalg.distributed._layout import Layout, Places, square_of
+from linalg.distributed._layout import Places, map_parts, partition, squares_of
 from linalg.distributed._operations import hermitian_part_p, multiply_p
 from linalg.distributed._redistribution import from_cyclic, to_cyclic
 from linalg.distributed._slices import take
@@ -102,17 +97,11 @@ def _eigvalsh_jvp(s, products, primals, tangents):
 def _eigh(s: Spectrum, products: Cyclic, a):
   """All eigenvalues and eigenvectors, or those that are wanted; and info, as a real number."""
   body = functools.partial(decompose, s, has_vectors=True)
-  grid = s.grid._replace(layout=s.result)
-  w, v, info = _map_to(s, grid, body, to_cyclic(s.grid, a))
-  return w, v[: s.grid.n, : s.count], info.astype(w.dtype)
-
-
-def _map_to(s, grid, body, a):
-  from linalg.distributed._layout import map_parts, partition
-
   specs = {
-      "m": partition(s.result.spec), "c": jax.P(s.grid.axes), "s": jax.P()}
-  return map_parts(s.grid.layout.mesh, specs, lambda a: body(a[0]), "c", "sms", a)
+      "c": PartitionSpec(s.grid.axes), "m": partition(s.result.spec), "s": PartitionSpec()}
+  w, v, info = map_parts(
+      s.grid.layout.mesh, specs, lambda a: body(a[0]), "c", "sms", to_cyclic(s.grid, a))
+  return w, v[: s.grid.n, : s.count], info.astype(w.dtype)
 
 
 @_eigh.defjvp
@@ -136,8 +125,6 @@ def _eigh_jvp(s, products, primals, tangents):
 
 def _columns(s: Spectrum, v):
   """The wanted columns of all eigenvectors, in the layout of the result."""
-  from linalg.distributed._layout import map_parts, partition
-
   layout = s.grid.layout
   rows, columns = layout.spec
   devices = layout.devices(columns)
@@ -176,14 +163,6 @@ def _wanted(name: str, subset: Any, n: int) -> tuple[int, int]:
   return first, last - first + 1
 
 
-def layout_of_stack(name: str, a: jax.Array, axes: Places) -> Layout:
-  """The layout of the matrices of a stack whose batch is on all devices."""
-  if a.ndim < 2 or a.shape[-1] != a.shape[-2]:
-    raise ValueError(
-        f"{name} takes square matrices [..., n, n] that several devices share, got {a.shape}.")
-  return square_of(name, a, axes)
-
-
 def over_batch(function, batch: int):
   """`function` of matrices, mapped over `batch` dimensions in front."""
   for _ in range(batch):
@@ -202,7 +181,7 @@ def spectrum(
     name: str, a: ArrayLike, axes: Places, subset: Any, has_vectors: bool
 ) -> tuple[Any, ...]:
   (a,), dtype = as_arrays(name, a)
-  layout = layout_of_stack(name, a, axes)
+  layout = squares_of(name, a, axes)
   n = a.shape[-1]
   s = Spectrum(grid_of_rows(layout, n), *_wanted(name, subset, n))
   products = cyclic_of(name, layout, n, None, None)
