@@ -28,17 +28,17 @@ def _largest(w):
 
 
 @jax.custom_jvp
-def _ones_of_first_order(w):
+def ones_of_first_order(w):
   """`algebra.ones_of_first_order` of ascending values, by their neighbours alone."""
   return zeros_like(w) + 1
 
 
-@_ones_of_first_order.defjvp
+@ones_of_first_order.defjvp
 def _ones_of_first_order_jvp(primals, tangents):
   (w,), (dw,) = primals, tangents
   close = w[1:] - w[:-1] <= smallest_gap(_largest(w), len(w))
   equal = jnp.pad(close, (1, 0)) | jnp.pad(close, (0, 1)) if len(w) else w > 0
-  return _ones_of_first_order(w), jnp.where(equal, jnp.nan, 0).astype(w.dtype) * dw
+  return ones_of_first_order(w), jnp.where(equal, jnp.nan, 0).astype(w.dtype) * dw
 
 
 def _quotients(g: Cyclic, w, c):
@@ -77,24 +77,24 @@ def _c(products: Cyclic, da, v):
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
-def _eigvalsh(s: Spectrum, products: Cyclic, a):
+def decompose_eigvalsh(s: Spectrum, products: Cyclic, a):
   body = functools.partial(decompose, s, has_vectors=False)
   w, info = s.grid.map(body, "c", "ss", to_cyclic(s.grid, a))
   return w, info.astype(w.dtype)
 
 
-@_eigvalsh.defjvp
+@decompose_eigvalsh.defjvp
 def _eigvalsh_jvp(s, products, primals, tangents):
   # dw = diag Vᴴ dA V
   (a,), (da,) = primals, tangents
-  w, v, info = _eigh(s, products, a)
+  w, v, info = decompose_eigh(s, products, a)
   image, v = _c(products, da, v)
-  change = _ones_of_first_order(w) * _sums_of_columns(products, v.conj() * image)
+  change = ones_of_first_order(w) * _sums_of_columns(products, v.conj() * image)
   return (w, info), (change, zeros_like(info))
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
-def _eigh(s: Spectrum, products: Cyclic, a):
+def decompose_eigh(s: Spectrum, products: Cyclic, a):
   """All eigenvalues and eigenvectors, or those that are wanted; and info, as a real number."""
   body = functools.partial(decompose, s, has_vectors=True)
   specs = {
@@ -104,26 +104,26 @@ def _eigh(s: Spectrum, products: Cyclic, a):
   return w, v[: s.grid.n, : s.count], info.astype(w.dtype)
 
 
-@_eigh.defjvp
+@decompose_eigh.defjvp
 def _eigh_jvp(s, products, primals, tangents):
   # dw = diag C and dV = V (F ∘ C) with C = Vᴴ dA V, as in linalg.eigh.
   (a,), (da,) = primals, tangents
   whole = s._replace(first=0, count=s.grid.n)
-  w, v, info = _eigh(whole, products, a)
+  w, v, info = decompose_eigh(whole, products, a)
   image, x = _c(products, da, v)
   c = multiply_p(x.conj(), image, grid=products, transpose=(True, False))
   c = hermitian_part_p(c, grid=products)
-  ones = _ones_of_first_order(w)
+  ones = ones_of_first_order(w)
   dw = ones * _diagonal(products, c)
   f = _quotients(products, w, c) * one_of_first_order(ones).astype(c.dtype)
   dv = from_cyclic(products, multiply_p(x, f, grid=products))
   if s != whole:
     w, dw = (x[s.first : s.first + s.count] for x in (w, dw))
-    v, dv = (_columns(s, x) for x in (v, dv))
+    v, dv = (columns_of_all(s, x) for x in (v, dv))
   return (w, v, info), (dw, dv, zeros_like(info))
 
 
-def _columns(s: Spectrum, v):
+def columns_of_all(s: Spectrum, v):
   """The wanted columns of all eigenvectors, in the layout of the result."""
   layout = s.grid.layout
   rows, columns = layout.spec
@@ -172,20 +172,25 @@ def over_batch(function, batch: int):
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 3))
 def _apply(s, products, a, has_vectors):
-  function = functools.partial(_eigh if has_vectors else _eigvalsh, s, products)
+  function = functools.partial(decompose_eigh if has_vectors else decompose_eigvalsh, s, products)
   *found, info = over_batch(function, a.ndim - 2)(a)
   return (*found, info.astype(jnp.int32))
 
 
-def spectrum(
+def spectrum_of(
+    name: str, a: jax.Array, axes: Places, subset: Any = None
+) -> tuple[Spectrum, Cyclic]:
+  """How a matrix is decomposed, and the grid for its products."""
+  layout, n = squares_of(name, a, axes), a.shape[-1]
+  products = cyclic_of(name, layout, n, None, None)
+  return Spectrum(grid_of_rows(layout, n, products.most_phases), *_wanted(name, subset, n)), products
+
+
+def _found(
     name: str, a: ArrayLike, axes: Places, subset: Any, has_vectors: bool
 ) -> tuple[Any, ...]:
   (a,), dtype = as_arrays(name, a)
-  layout = squares_of(name, a, axes)
-  n = a.shape[-1]
-  s = Spectrum(grid_of_rows(layout, n), *_wanted(name, subset, n))
-  products = cyclic_of(name, layout, n, None, None)
-  w, *v, info = _apply(s, products, a, has_vectors)
+  w, *v, info = _apply(*spectrum_of(name, a, axes, subset), a, has_vectors)
   return (w.astype(real_dtype(dtype)), *(x.astype(dtype) for x in v), info)
 
 
@@ -198,7 +203,7 @@ def eigh(
 ) -> EighResult:
   """Eigenvalues and eigenvectors of a Hermitian matrix that several devices share; `linalg.eigh`.
   """
-  w, v, info = spectrum("eigh", a, axes, subset_by_index, True)
+  w, v, info = _found("eigh", a, axes, subset_by_index, True)
   check_converged(info, "eigendecomposition")
   return EighResult(w, v)
 
@@ -208,7 +213,7 @@ def eigh_ex(
     a: ArrayLike, *, subset_by_index: tuple[int, int] | None = None, axes: Places = None
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
   """`eigh`, with info."""
-  return spectrum("eigh_ex", a, axes, subset_by_index, True)
+  return _found("eigh_ex", a, axes, subset_by_index, True)
 
 
 @public(*_OPTIONS, compiled=False)
@@ -216,6 +221,6 @@ def eigvalsh(
     a: ArrayLike, *, subset_by_index: tuple[int, int] | None = None, axes: Places = None
 ) -> jax.Array:
   """Eigenvalues of a Hermitian matrix that several devices share; `linalg.eigvalsh`."""
-  w, info = spectrum("eigvalsh", a, axes, subset_by_index, False)
+  w, info = _found("eigvalsh", a, axes, subset_by_index, False)
   check_converged(info, "eigendecomposition")
   return w
