@@ -106,9 +106,9 @@ def test_solves_with_factors(dtype, sizes, rng):
     lu, pivots, _ = jax.lax.linalg.lu(a)
     b = matrices.general(rng, (WHOLE,), n, k, dtype)
     lower = n % 2 == 0
-    calls += [
-        (lambda lu, pivots, b, trans=trans: linalg.lu_solve((lu, pivots), b, trans), (lu, pivots, b))
-        for trans in {0, n % 3}]
+    for trans in {0, n % 3}:
+      solve = lambda lu, pivots, b, trans=trans: linalg.lu_solve((lu, pivots), b, trans)
+      calls.append((solve, (lu, pivots, b)))
     calls.append((lambda c, b, lower=lower: linalg.cho_solve((c, lower), b), (np.asarray(lu), b)))
   _few_as_in_many(calls)
 
