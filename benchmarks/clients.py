@@ -259,7 +259,7 @@ def kfac_inverses():
   def inverses(factors):
     inverse = functools.partial(
         kfac_jax.utils.pi_adjusted_kronecker_inverse, damping=jnp.asarray(1e-2))
-    return jax.vmap(lambda left, right: inverse(left, right))(*factors)
+    return jax.vmap(inverse)(*factors)
 
   return inverses, factors
 
