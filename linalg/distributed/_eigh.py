@@ -115,7 +115,7 @@ def _eigh_jvp(s, products, primals, tangents):
   c = hermitian_part_p(c, grid=products)
   ones = ones_of_first_order(w)
   dw = ones * _diagonal(products, c)
-  f = _quotients(products, w, c) * one_of_first_order(ones).astype(c.dtype)
+  f = _quotients(products, w, c) * one_of_first_order(ones)[0].astype(c.dtype)
   dv = from_cyclic(products, multiply_p(x, f, grid=products))
   if s != whole:
     w, dw = (x[s.first : s.first + s.count] for x in (w, dw))

@@ -82,7 +82,7 @@ def _funm_jvp(s, g, f, primals, tangents):
   c = multiply_p(
       v.conj(), multiply_p(da, v, grid=g), grid=g, transpose=(True, False))
   # At equal eigenvalues the derivative of V is not right for a derivative of this formula.
-  c = c * one_of_first_order(ones_of_first_order(w)).astype(c.dtype)
+  c = c * one_of_first_order(ones_of_first_order(w))[0].astype(c.dtype)
   c = multiply_p(v, _weighted(g, f, c, w, *numbers), grid=g)
   change = multiply_p(c, v.conj(), grid=g, transpose=(False, True))
   if numbers:
