@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +19,7 @@ from linalg._core.public import public
 from linalg._factorizations.eigh import EighResult
 from linalg._functions.eigh_generalized import INDEFINITE
 from linalg._functions.hermitian_functions import inverse_root, inverse_root_from_one
-from linalg.distributed._cyclic import Cyclic, cyclic_of
+from linalg.distributed._cyclic import Cyclic
 from linalg.distributed._eigh import (
   Spectrum,
   columns_of_all,
@@ -168,7 +167,7 @@ def inverse_pth_root(
 
   Returns:
     The root (..., n, n), sharded as A is. Without either epsilon, it is NaN where A is not positive
-    definite. With one, eigenvalues below 0 count as 0 before it is added.
+    definite. If one is given, eigenvalues below 0 count as 0 before it is added.
 
   Algorithm and derivatives: those of `funm_hermitian`. An epsilon takes the largest eigenvalue
   first, by `eigvalsh`.
