@@ -198,9 +198,10 @@ class HalvesMerge {
   // The root's number for value i, or at least kept_count() for a deflated value.
   int64_t source(int64_t i) const { return source_[i]; }
 
-  // Replaces the rows of z by the vectors of the merged matrix. The vectors of a half have `more`
-  // elements than it has rows. Signs of vectors are arbitrary.
-  void WriteVectors(Halves halves, int64_t more, Rows<R> z, const RunTasks& run_tasks) {
+  // Replaces the chosen rows of z by vectors of the merged matrix, and leaves the others undefined.
+  // The vectors of a half have `more` elements than it has rows. Signs of vectors are arbitrary.
+  void WriteVectors(Halves halves, int64_t more, Chosen chosen, Rows<R> z,
+                    const RunTasks& run_tasks) {
     const int64_t upper = halves.upper + more, lower = halves.lower + more;
     const int64_t lower_begin = halves.lower_begin(), second = RoundUp(upper, kWidth<R>);
     const auto take = [&](int64_t i, int64_t target) {
@@ -213,21 +214,30 @@ class HalvesMerge {
         i < kept_count_ ? take(kept_[i], place_[i]) : take(deflated_[i - kept_count_], i);
       }
     });
+    // The chosen roots are neighbours, because values ascend.
+    const auto is_root = [&](int32_t source) { return source < kept_count_; };
+    const int32_t *const chosen_begin = source_.get() + chosen.start, *const chosen_end =
+                                                                          chosen_begin +
+                                                                          chosen.count;
+    const int32_t* const root = std::find_if(chosen_begin, chosen_end, is_root);
+    const int64_t first_root = root == chosen_end ? 0 : *root;
+    const int64_t roots = std::count_if(chosen_begin, chosen_end, is_root);
     const auto multiply = [&](int64_t from, int64_t depth, int64_t column, int64_t cols) {
+      if (roots == 0) return;
       const auto piece = [&](int64_t first, int64_t last) {
         ForEachGroupOfColumns<R>(
             first, last, [&]<int kCols>(int64_t j, std::integral_constant<int, kCols>) {
-              MulSubColumns<false, kCols, true>(kept_count_, depth,
-                                                update_.At(from, 0).Transposed(),
-                                                moved_.At(from, j), products_.At(0, j));
+              MulSubColumns<false, kCols, true>(roots, depth,
+                                                update_.At(from, first_root).Transposed(),
+                                                moved_.At(from, j), products_.At(first_root, j));
             });
       };
       ForEachPieceOfColumns<R>(run_tasks, column, column + cols, piece);
     };
     multiply(0, upper_count_ + both_count_, 0, upper);
     multiply(upper_count_, kept_count_ - upper_count_, second, lower);
-    ForEachPieceOfRows(run_tasks, size_, [&](int64_t first, int64_t last) {
-      for (int64_t i = first; i < last; ++i) {
+    ForEachPieceOfRows(run_tasks, chosen.count, [&](int64_t first, int64_t last) {
+      for (int64_t i = chosen.start + first; i < chosen.start + last; ++i) {
         const Rows<R> source = (source_[i] < kept_count_ ? products_ : moved_).At(source_[i], 0);
         R* const target = z.At(i, 0).data;
         std::copy_n(source.data, upper, target);

@@ -95,10 +95,10 @@ void SingularValues<T>::MakeVectors(T* u, T* vh, const RunTasks& run_tasks) {
   const int64_t m = m_, n = n_, cols = left_cols_;
   // The matrix is left · B · rightᴴ. Bᴴ was solved, and its singular values ascend.
   SetReflectors<false>(n, left_reflectors_.rows(), n, left_taus_.get(), *reflectors_, run_tasks);
-  ReadTransposed(n, Reversed(n, bidiagonal_.right()), left, run_tasks);
+  ReadTransposed(n, n, Reversed(n, bidiagonal_.right()), left, run_tasks);
   reflectors_->MultiplyByQ(n, left, run_tasks);
   SetReflectors<true>(n, square, n, right_taus_.get(), *reflectors_, run_tasks);
-  ReadTransposed(n, Reversed(n, bidiagonal_.left()), square, run_tasks);
+  ReadTransposed(n, n, Reversed(n, bidiagonal_.left()), square, run_tasks);
   reflectors_->MultiplyByQ(n, square, run_tasks);
   if (qr_) {
     for (int64_t i = 0; i < m; ++i) {

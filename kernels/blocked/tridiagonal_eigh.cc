@@ -17,10 +17,11 @@ inline constexpr int64_t kMostLeaf = 16;
 }  // namespace
 
 template <class R>
-TridiagonalEigh<R>::TridiagonalEigh(int64_t n, bool vectors)
+TridiagonalEigh<R>::TridiagonalEigh(int64_t n, bool vectors, Chosen chosen)
     : n_(n),
       leaves_(n, kMostLeaf, /*between=*/0),
       vectors_(vectors),
+      chosen_(chosen),
       // The lower half's rows begin at a register boundary.
       memory_(RowArena<R>::RowCount(vectors ? n : 2) + HalvesMerge<R>::RowCount(n, vectors ? n : 1),
               n + kWidth<R>),
@@ -123,7 +124,8 @@ int TridiagonalEigh<R>::Merge(Halves halves, R beside, R* d, const RunTasks& run
   }
   merge_.WriteValues(d);
   if (vectors_) {
-    merge_.WriteVectors(halves, 0, z_.At(first, first), run_tasks);
+    const Chosen wanted = halves.size() == n_ ? chosen_ : Chosen{0, halves.size()};
+    merge_.WriteVectors(halves, 0, wanted, z_.At(first, first), run_tasks);
   } else {
     for (int end = 0; end < 2; ++end) merge_.WriteElements(z_.At(end, first).data);
   }

@@ -29,6 +29,9 @@ CHOLESKY_DERIVATIVE = {"cpu": None, "cuda": Limit(16, nbytes=1152)}
 EIGH_DERIVATIVE = {"cpu": Limit(32), "cuda": Limit(32)}
 SVD_DERIVATIVE = {"cpu": Limit(32), "cuda": Limit(32)}
 QR_DERIVATIVE = {"cpu": Limit(32), "cuda": Limit(8)}
+# Matrices that are decomposed whole where a part of their spectrum is wanted.
+# CPU: benchmarks/crossovers/cpu_eigh_subset.json.
+EIGH_SUBSET = {"cpu": Limit(72)}
 COFACTORS = {"cpu": Limit(512), "cuda": Limit(12, nbytes=1152)}
 # Positive definite systems with few right-hand sides that a team of threads solves with their
 # log-determinants: matrix and right-hand sides fit every GPU. This limit was not measured.
