@@ -138,8 +138,12 @@ consteval Backends CpuOnly([[maybe_unused]] std::string_view on_gpu) { return kC
         "Tnn Tnk > Tnk T R Tnn I")                                                              \
   visit(linalg_svd, kBoth, "Tmn > TmQ RX TVn I")                                                \
   visit(linalg_svd_jvp, kBoth, "Tnn Rn Tnn Tnn > Tnn Rn Tnn")                                   \
+  visit(linalg_svd_subset, CpuOnly("all singular vectors, cut"), "Tmn > Tmk Rk Tkn I",          \
+        "count", "start")                                                                       \
   visit(linalg_svd_vjp, kBoth, "Tnn Rn Tnn Tnn Rn Tnn > Tnn")                                   \
   visit(linalg_svdvals, kBoth, "Tmn > RX I")                                                    \
+  visit(linalg_svdvals_subset, CpuOnly("all singular values, cut"), "Tmn > Rk I", "count",      \
+        "start")                                                                                \
   visit(linalg_triangular_sqrt, CpuOnly("a triangular solve for each column"), "Tnn Tn > Tnn")  \
   visit(linalg_triangular_solve, kBoth, "Tnn TSU > TSU", "left_side", "lower", "transpose_a",   \
         "conjugate_a", "unit_diagonal")                                                         \

@@ -12,7 +12,7 @@
 namespace linalg::blocked {
 namespace {
 
-// At most one of so many values is found one by one: benchmarks/crossovers/cpu_eigh_subset.json.
+// At most one of so many values is found one by one. This limit was not measured.
 inline constexpr int64_t kIteratedShare = 16;
 
 inline constexpr double kEps = std::numeric_limits<double>::epsilon();
@@ -51,7 +51,7 @@ TridiagonalPart::TridiagonalPart(int64_t n, Chosen chosen, bool vectors)
     : n_(n),
       chosen_(chosen),
       vectors_(vectors),
-      iterates_(chosen.count * kIteratedShare <= n),
+      iterates_(IsFew(chosen.count, n)),
       memory_(kOwnRows + RowArena<R>::RowCount(vectors && iterates_ ? chosen.count : 0),
               RoundUp(n, kWidth<R>)),
       values_(new R[RoundUp(chosen.count + 4, kWidth<R>)]) {
@@ -65,21 +65,30 @@ TridiagonalPart::TridiagonalPart(int64_t n, Chosen chosen, bool vectors)
   iterated_ = z_ = rows.Take(vectors && iterates_ ? chosen.count : 0);
 }
 
-int TridiagonalPart::Solve(const R* d, const R* e, const RunTasks& run_tasks) {
+bool TridiagonalPart::IsFew(int64_t count, int64_t n) { return count * kIteratedShare <= n; }
+
+bool TridiagonalPart::ReadScaled(const R* d, const R* e) {
   RowExtent<V> extent;
   extent.Add(d, n_);
   extent.Add(e, n_ - 1);
-  if (!extent.Finite()) return kNotFinite;
+  if (!extent.Finite()) return false;
   const R scale = extent.Scale(unscale_);
   for (int64_t i = 0; i < n_; ++i) diagonal_[i] = scale * d[i];
   for (int64_t i = 0; i + 1 < n_; ++i) beside_[i] = scale * e[i];
   whole_.reset();
-  if (iterates_) {
-    Bisect(run_tasks);
-    z_ = iterated_;
-    if (!vectors_ || Iterate()) return 0;
-  }
-  return Divide(run_tasks);
+  return true;
+}
+
+int TridiagonalPart::Solve(const R* d, const R* e, const RunTasks& run_tasks) {
+  if (iterates_ && SolveOneByOne(d, e, run_tasks)) return 0;
+  return ReadScaled(d, e) ? Divide(run_tasks) : kNotFinite;
+}
+
+bool TridiagonalPart::SolveOneByOne(const R* d, const R* e, const RunTasks& run_tasks) {
+  if (!ReadScaled(d, e)) return false;
+  Bisect(run_tasks);
+  z_ = iterated_;
+  return !vectors_ || Iterate();
 }
 
 Outside TridiagonalPart::outside() const {

@@ -28,11 +28,16 @@ class TridiagonalPart {
   using R = double;
 
  public:
+  // Whether so few of n values are found one by one.
+  static bool IsFew(int64_t count, int64_t n);
+
   TridiagonalPart(int64_t n, Chosen chosen, bool vectors);
 
   // Finds the chosen part of the matrix with diagonal d and n - 1 elements e beside it. Returns
   // kNotFinite, or how many eigenvalues did not converge.
   int Solve(const R* d, const R* e, const RunTasks& run_tasks);
+  // Finds the part one by one, for finite matrices. Returns false where a vector does not converge.
+  bool SolveOneByOne(const R* d, const R* e, const RunTasks& run_tasks);
 
   // The chosen eigenvalues, ascending.
   R Value(int64_t i) const { return unscale_ * values_[i]; }
@@ -48,6 +53,7 @@ class TridiagonalPart {
  private:
   using V = Register<R>;
 
+  bool ReadScaled(const R* d, const R* e);
   void Bisect(const RunTasks& run_tasks);
   bool Iterate();
   int Divide(const RunTasks& run_tasks);

@@ -129,7 +129,7 @@ eigvalsh_p = ffi.operation(
 # of V's space solve (λⱼ - A) X = dA vⱼ there (Sternheimer, On nuclear quadrupole moments, 1951; see
 # also arXiv 2511.14651). The tridiagonal form of A, which has found the vectors, solves it too.
 
-_SUBSET = {"lower": True, "symmetrize": True, "start": 0, "count": 0}
+_SUBSET = {"lower": True, "symmetrize": True, "start": 0, "count": 1}
 
 
 def _subset_dtypes(dtype, **_):
