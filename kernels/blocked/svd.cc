@@ -81,7 +81,7 @@ bool SingularValues<T>::SolveFew(R unscale, R* values, const RunTasks& run_tasks
   }
   if (!few_->SolveOneByOne(zeros_.get(), in_turn_.get(), run_tasks)) return false;
   const int64_t count = chosen_.count;
-  if (count > 0 && vectors_ && few_->Value(0) < kLeastShare * few_->outside().norm) return false;
+  if (count > 0 && vectors_ && few_->Value(0) <= kLeastShare * few_->outside().norm) return false;
   for (int64_t j = 0; j < count; ++j) {
     values[j] = static_cast<R>(few_->Value(count - 1 - j) * unscale);
   }

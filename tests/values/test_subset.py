@@ -119,7 +119,7 @@ def test_svd(start, stop, shape, dtype, rng):
       linalg.svd(a, full_matrices=False, **chosen), linalg.svdvals(a, **chosen)))(a)
   eps, size = checks.eps(u), max(shape)
   norm = checks.norm1(checks.wide(a))
-  u, s, vh = map(checks.wide, (u, s, vh))
+  u, s, vh, alone = map(checks.wide, (u, s, vh, alone))
   forward = checks.wide(a) @ checks.adjoint(vh) - u * s[..., None, :]
   backward = checks.adjoint(checks.wide(a)) @ u - checks.adjoint(vh) * s[..., None, :]
   for residual in (forward, backward):
