@@ -395,8 +395,8 @@ def eigh(
 
   Returns:
     EighResult(eigenvalues, eigenvectors): real (..., n) in ascending order, and (..., n, n) with
-    the orthonormal eigenvectors in columns, A V = V diag(w). Those of a subset are (..., k) and
-    (..., n, k). Where A holds NaN or Inf, or the
+    the orthonormal eigenvectors in columns, A V = V diag(w). For a subset, they are (..., k)
+    and (..., n, k). Where A holds NaN or Inf, or the
     iteration does not converge, both are NaN for that matrix; see `eigh_ex` and `checked`.
 
   An eigenvector is determined up to a phase, and among equal eigenvalues up to a rotation. A

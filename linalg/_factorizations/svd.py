@@ -136,8 +136,8 @@ svd_p = _make_operation("m n -> m min(m,n), min(m,n), min(m,n) n, ()", full_matr
 svd_full_p = _make_operation("m n -> m m, min(m,n), n n, ()", full_matrices=True)
 
 
-# Chosen singular values. Derivatives of the values use their vectors alone. Those of the vectors
-# use all factors.
+# Chosen singular values. Derivatives of the values use their vectors alone. Derivatives of
+# the vectors use all factors.
 
 _SUBSET = {"start": 0, "count": 1}
 
@@ -373,8 +373,8 @@ def svd(
   Algorithm: small matrices are computed one per lane, the smallest by one-sided Jacobi, others by
   reduction to bidiagonal form and implicit QR. Larger ones are computed in tiles, by that reduction
   and divide and conquer. The largest, and those with few rows or columns, use LAPACK gesdd. A few
-  chosen values are found by bisection, and their vectors by inverse iteration. Derivatives of chosen
-  vectors compute all vectors; those of chosen values do not.
+  chosen values are found by bisection, and their vectors by inverse iteration. Derivatives of
+  chosen vectors compute all vectors. Derivatives of chosen values do not.
 
   Example:
     >>> import jax.numpy as jnp, linalg
@@ -457,7 +457,8 @@ def svdvals(
     subset_by_index: (start, stop), the singular values to return, as for `svd`.
 
   Returns:
-    The singular values, real (..., min(m, n)) or (..., stop - start), in descending order; NaN where `svd` gives NaN.
+    The singular values, real (..., min(m, n)) or (..., stop - start), in descending order; NaN
+    where `svd` gives NaN.
 
   The first derivative is right for symmetric functions of equal singular values. Second derivatives
   are NaN there, as they are in `eigvalsh`. `matrix_norm` has them for their sum.

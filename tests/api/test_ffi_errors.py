@@ -187,7 +187,8 @@ def test_attributes_of_other_types(target):
   call = CALLS[target]
   # If a handler reads no attributes, XLA accepts any.
   for name in [*call.attributes, "unknown"] if call.attributes else []:
-    for value in (np.int32(1) if name in target_table.ATTRIBUTES else np.int64(1), np.uint8(1), "true", np.ones(3), {"lower": True}):
+    number = np.int32(1) if name in target_table.ATTRIBUTES else np.int64(1)
+    for value in (number, np.uint8(1), "true", np.ones(3), {"lower": True}):
       with pytest.raises(Exception, match="attribute|expected (PRED|S64)|dictionary"):
         _call(target, call.operands, call.results, call.attributes | {name: value})
   _good_call(target)

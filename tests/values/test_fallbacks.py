@@ -24,7 +24,7 @@ def _operations():
 
   The handlers of derivative rules are compared with their formula in derivatives/test_linear.py,
   those of Kalman filters in test_kalman.py. Fallbacks of pencils and of reordered forms have
-  another order of eigenvalues: test_pencils.py. Those of parts of a spectrum are in test_subset.py.
+  another order of eigenvalues: test_pencils.py. Parts of a spectrum are in test_subset.py.
   """
   handled = {
       x for x in cases.targets("cpu")

@@ -274,7 +274,8 @@ def test_cut_through_equal_values(rng):
   everything, vectors = np.linalg.eigh(a)
   gaps = np.asarray(w)[None, :] - everything[:, None]
   equal = np.abs(gaps) < 1e-8
-  expected = vectors @ (np.where(equal, 0, vectors.T @ da @ np.asarray(v) / np.where(equal, 1, gaps)))
+  quotients = vectors.T @ da @ np.asarray(v) / np.where(equal, 1, gaps)
+  expected = vectors @ np.where(equal, 0, quotients)
   np.testing.assert_allclose(dv, expected, atol=1e-10)
   second = jax.jit(lambda a: jax.jvp(lambda a: jax.jvp(
       lambda a: linalg.eigvalsh(a, **chosen), (a,), (da,))[1], (a,), (da,))[1])(a)
@@ -282,7 +283,7 @@ def test_cut_through_equal_values(rng):
 
 
 def test_pencils(rng):
-  """Of the generalised problem too, by either parameter."""
+  """The generalised problem has a subset too, by either parameter."""
   a = matrices.hermitian(rng, (2,), N, np.float64)
   b = a @ a.swapaxes(-1, -2) + N * np.eye(N)
   w, v = linalg.eigh_generalized(a, b, subset_by_index=(20, 26))
