@@ -205,6 +205,7 @@ EIGEN: tuple[Function, ...] = (
             "eigh(a)": "linalg.EighResult",
             'eigh(a, "U")': "linalg.EighResult",
             "eigh(a).eigenvalues": "Array",
+            "eigh(a, subset_by_index=(0, 1))": "linalg.EighResult",
             "eigh_ex(a)": "Arrays3",
         },
         fails=NO_SPECTRUM,
