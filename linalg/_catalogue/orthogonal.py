@@ -10,9 +10,15 @@ import linalg
 from linalg._catalogue import checks, matrices, sharded
 from linalg._catalogue.case import Case
 from linalg._catalogue.distance import case_of, composed
-from linalg._catalogue.factors import reflectors, take
-from linalg._catalogue.operands import general, square, unitary_beside
-from linalg._catalogue.record import NO_SINGULAR_VALUES, Behaviour, Function, Kind
+from linalg._catalogue.factors import reflectors, solved, take
+from linalg._catalogue.operands import (
+  columns_beside,
+  general,
+  square,
+  unitary_beside,
+  with_columns,
+)
+from linalg._catalogue.record import NO_SINGULAR_VALUES, Behaviour, Failure, Function, Kind
 from linalg._catalogue.timed import GENERAL, Timed, called
 from linalg._catalogue.why import SUMS
 
@@ -167,6 +173,13 @@ def _polar_oracle(side):
 
   return oracle
 
+
+_DEPENDENT = Failure(0, "has no QR factors of full rank (info 2).")
+
+
+def _of_qr_factor(a, b):
+  return linalg.factorize_qr(a).solve(b)
+
 ORTHOGONAL: tuple[Function, ...] = (
     Function(
         "qr", QR, classes=("QRResult",),
@@ -214,6 +227,21 @@ ORTHOGONAL: tuple[Function, ...] = (
             Case("householder_product", linalg.householder_product, _reflectors, (2, 1),
                  _householder_ratio, _householder_oracle, jax.lax.linalg.householder_product,
                  scan=True, matrix="general", of_matrix=reflectors),
+        )),
+    Function(
+        "factorize_qr", QR, classes=("QRFactor",),
+        behaviours=(Behaviour(
+            "an object that follows changes of the matrix; rows and columns at an index that may "
+            "be traced",
+            ("values/test_factors.py::test_changes_of_qr_factors",)),),
+        sharded="linalg.distributed.qr",
+        results={
+            "factorize_qr(a)": "linalg.QRFactor", "factorize_qr(a).solve(a)": "Array",
+            "factorize_qr(a).append_rows(a).delete_row(0)": "linalg.QRFactor"},
+        fails=_DEPENDENT,
+        cases=(
+            composed("factorize_qr", _of_qr_factor, with_columns(square), (2, 2), solved, None, 20,
+                     matrix="nonsingular", of_matrix=lambda a: (a, columns_beside(a))),
         )),
     Function(
         "ormqr", QR,
