@@ -16,7 +16,7 @@ from linalg._core.algebra import adjoint, diagonal_of, expand, on_diagonal, reci
 from linalg._core.operands import as_arrays, check_matrix, incompatible, real_dtype
 from linalg._core.public import public
 from linalg._factorizations.matmul import product
-from linalg._factorizations.qr import QRResult, qr_p, qr_r_p, thin_tangents, times_inverse
+from linalg._factorizations.qr import qr_p, qr_r_p, thin_tangents, times_inverse
 from linalg._factorizations.svd import SVDResult, ones_of_values, values_tangent
 from linalg._functions.lstsq import counted, tolerance
 from linalg._functions.pinv import default_rtol, threshold
@@ -390,13 +390,13 @@ _compiled = functools.partial(jax.jit, static_argnums=0)
 
 
 @_compiled
-def _compiled_qr(rows, a):
+def tall_factors(rows: Rows, a: jax.Array) -> tuple[jax.Array, jax.Array]:
   q, r = _qr(rows, rows.even(a))
   return q[..., : rows.height, : rows.width], r[..., : rows.width, : rows.width]
 
 
 @_compiled
-def _compiled_r(rows, a):
+def tall_r(rows: Rows, a: jax.Array) -> jax.Array:
   return _qr(rows, rows.even(a))[1][..., : rows.width, : rows.width]
 
 
@@ -410,51 +410,6 @@ def _compiled_svd(rows, a):
 @_compiled
 def _compiled_svdvals(rows, a):
   return _svdvals(rows, rows.even(a))[..., : rows.width]
-
-
-@public("mode", "axes", compiled=False)
-def qr(
-    a: ArrayLike, mode: str = "reduced", *, axes: str | tuple[str, ...] | None = None
-) -> Any:
-  """A = Q R of tall matrices whose rows are sharded; `linalg.qr`.
-
-  Args:
-    a: matrices (..., m, n), m >= n, of any floating, complex or integer dtype. Batch dimensions may
-      be sharded over other axes of the mesh.
-    mode: "reduced", or "r" for R alone.
-    axes: the axes of the mesh that the rows are sharded over. By default they are the array's.
-      Inside `jax.jit` on Auto axes, where these are not known, they are all axes.
-
-  Returns:
-    QRResult(Q, R): Q (..., m, n), sharded as A is, and R (..., n, n) on all devices. Where A has
-    full rank, the signs are LAPACK's. Mode "r" returns R alone. If a matrix holds NaN or Inf, its
-    own factors are NaN, and the others of the batch are not.
-
-  Algorithm: TSQR; Demmel, Grigori, Hoemmen and Langou (2012). Each device factors its rows. The R's
-  of P <= 8 devices are gathered, and each device factors all of them: it receives P n² numbers. For
-  a larger power of two, pairs of devices combine their R's in a tree, and each receives
-  (log₂ P + 1) n² numbers. For any other P, all R's are gathered. If a device has fewer than n rows,
-  m < P n, the matrix is gathered instead, and every device holds its m n numbers. In a tree, only
-  the rows of neighbours are gathered, until they are n: no device holds more than 2 n. Derivatives,
-  of both modes and any order, hold where A has full rank, and move n² numbers a device.
-
-  Example:
-    >>> import jax, jax.numpy as jnp, linalg.distributed as dist
-    >>> with jax.set_mesh(jax.make_mesh((jax.device_count(),), ("x",))):
-    ...   a = jax.random.normal(jax.random.key(0), (64, 2), out_sharding=jax.P("x"))
-    ...   q, r = dist.qr(a)
-    ...   print(q.shape, r.shape)
-    (64, 2) (2, 2)
-  """
-  if mode not in ("reduced", "r"):
-    raise NotImplementedError(
-        f"linalg.distributed.qr has the modes 'reduced' and 'r', got {mode!r}: a square Q has m² "
-        "entries.")
-  rows, operands, dtype = _operands("qr", axes, a)
-  if mode == "r":
-    return _compiled_r(rows, *operands).astype(dtype)
-  q, r = _compiled_qr(rows, *operands)
-  return QRResult(q.astype(dtype), r.astype(dtype))
 
 
 @public("axes", compiled=False)
