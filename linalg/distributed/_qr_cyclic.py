@@ -129,6 +129,10 @@ def orthogonal(g: Cyclic, packed: jax.Array, t: jax.Array) -> jax.Array:
   return q
 
 
+def orthogonal_factor(g: Cyclic, a: jax.Array) -> jax.Array:
+  return orthogonal(g, *factor(g, a))
+
+
 def _triangle(g, packed):
   last = min(g.lengths)
   row, column = g.numbers()

@@ -143,7 +143,7 @@ def inner(g: Cyclic, v: jax.Array, x: jax.Array, low: int, first) -> jax.Array:
   return _tiles(g, width // g.wide, first - low, tile, zeros)
 
 
-def _times(g, x, y):
+def times(g: Cyclic, x: jax.Array, y: jax.Array) -> jax.Array:
   """X Y: each panel of the inner dimension is gathered along rows and columns of the grid."""
 
   def step(k, found):
@@ -154,7 +154,7 @@ def _times(g, x, y):
   return lax.fori_loop(0, x.shape[1] // g.wide, step, zeros)
 
 
-def _transposed_times(g, x, y):
+def transposed_times(g: Cyclic, x: jax.Array, y: jax.Array) -> jax.Array:
   """Xᵀ Y: the panels of its rows are summed over the columns of the grid."""
 
   def step(k, found):
@@ -165,7 +165,7 @@ def _transposed_times(g, x, y):
   return lax.fori_loop(0, panels, step, g.zeros_after(y, (panels * g.tall, y.shape[1])))
 
 
-def _times_transposed(g, x, y):
+def times_transposed(g: Cyclic, x: jax.Array, y: jax.Array) -> jax.Array:
   """X Yᵀ: the panels of its columns are summed over the rows of the grid."""
 
   def step(k, found):
@@ -177,7 +177,7 @@ def _times_transposed(g, x, y):
 
 
 _PRODUCTS = {
-    (False, False): _times, (True, False): _transposed_times, (False, True): _times_transposed}
+    (False, False): times, (True, False): transposed_times, (False, True): times_transposed}
 
 
 def multiply(
@@ -260,7 +260,10 @@ quotient_p: ffi.Operation = ffi.operation(
     transpose=_quotient_transpose, fallback=_quotient)
 
 
-def _on_square(name, function, opposite):
+def of_square(
+    name: str, function: Callable[[Cyclic, jax.Array], jax.Array],
+    opposite: Callable[[], ffi.Operation],
+) -> ffi.Operation:
   """A linear operation of square matrices, whose transpose is the opposite."""
 
   def fallback(x, *, shared):
@@ -279,5 +282,5 @@ def _on_square(name, function, opposite):
 
 
 # The Hermitian matrix of a lower triangle, and the lower half of X + Xᴴ.
-hermitian_p: ffi.Operation = _on_square("hermitian", algorithms.hermitian, lambda: folded_p)
-folded_p: ffi.Operation = _on_square("folded", algorithms.folded, lambda: hermitian_p)
+hermitian_p: ffi.Operation = of_square("hermitian", algorithms.hermitian, lambda: folded_p)
+folded_p: ffi.Operation = of_square("folded", algorithms.folded, lambda: hermitian_p)
