@@ -62,6 +62,8 @@ consteval Backends CpuOnly([[maybe_unused]] std::string_view on_gpu) { return kC
   visit(linalg_eigh, kBoth, "Tnn > Rn Tnn I", "lower", "symmetrize")                            \
   visit(linalg_eigh_jvp, kBoth, "Rn Tnn Tnn > Rn Tnn", "lower", "symmetrize")                   \
   visit(linalg_eigh_tridiagonal, kBoth, "Rn RJ > Rn Rnn I")                                     \
+  visit(linalg_eigh_tridiagonal_rows, CpuOnly("all eigenvectors, of which some rows are taken"),  \
+        "Rn RJ Ik > Rn Rkn I")                                                                  \
   visit(linalg_eigh_vjp, kBoth, "Rn Tnn Rn Tnn > Tnn", "lower", "symmetrize")                   \
   visit(linalg_eigvals, kBoth, "Tnn > Cn I")                                                    \
   visit(linalg_eigvals_generalized, CpuOnly("the eigenvalues of a rotated pencil's quotient"),   \
