@@ -182,11 +182,9 @@ def solve(
   for low, high in phases[:: -1 if backward else 1]:
     unknown = (0, high) if backward else (low, g.panels)
     # The range of X's columns, or of its rows, that is updated.
-    across: tuple[int, Any]
-    if left:
-      across = (0, high if lower else g.panels)
-    else:
-      across = (low, g.panels) if lower else (0, None)
+    whole = g.panels if left else None
+    across: tuple[int, Any] = (
+        (0, high) if lower and left else (low, g.panels) if lower else (0, whole))
 
     def step(i, x, unknown=unknown, across=across):
       k = g.panels - 1 - i if backward else i

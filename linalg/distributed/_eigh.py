@@ -9,7 +9,6 @@ import jax.numpy as jnp
 from jax import lax
 from jax.typing import ArrayLike
 
-from linalg import ffi
 from linalg._core.algebra import (
   one_of_first_order,
   reciprocal_gaps,

@@ -201,7 +201,8 @@ def shared_of(name: str, a: jax.Array, axes: Places) -> Layout:
   elif not any(own):
     own = (_free(layout), ())
     if not own[0]:
-      raise ValueError(f"{name}: the batch is sharded over all axes of the mesh; use linalg.{name}.")
+      raise ValueError(
+          f"{name}: the batch is sharded over all axes of the mesh; use linalg.{name}.")
     _refuse_otherwise(name, a, layout, axes, (*layout.spec[:-2], *own))
   return Layout(layout.mesh, (*layout.spec[:-2], *own))
 

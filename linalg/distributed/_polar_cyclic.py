@@ -13,7 +13,6 @@ from linalg._core.algebra import binade, minus
 from linalg.distributed._cyclic import Cyclic
 from linalg.distributed._qr_cyclic import orthogonal_factor
 from linalg.distributed._shared import (
-  Shared,
   multiply,
   of_square,
   times,

@@ -63,8 +63,9 @@ def _reflectors(row, first, last, columns):
 def _panel(g, x, row, first, last):
   """The reflectors and the triangle T of a panel. A device has all columns of its rows.
 
-  The devices of a row of the grid do the same; one of them takes part in the sums. The numbers are those of LAPACK's larfg and larft. Numbers so small that their squares lose digits
-  count as zeros: they are below the rounding errors of their column.
+  The devices of a row of the grid do the same, and one of them takes part in the sums. The numbers
+  are those of LAPACK's larfg and larft. Numbers whose squares lose digits count as zeros: they are
+  below the rounding errors of their column.
   """
   finfo = jnp.finfo(x.dtype)
   least = finfo.tiny / finfo.eps**2

@@ -45,16 +45,19 @@ class Shared(NamedTuple):
     """Applies `function` to each device's parts of each matrix, one matrix at a time.
 
     `operands` and `results` have a letter for each array: "c" for a matrix in the block-cyclic
-    layout, "v" for numbers that are the same on all devices of a matrix. There may be more batch
+    layout, "v" for a vector that is the same on all devices of a matrix. There may be more batch
     dimensions in front, which are not sharded.
     """
-    more = arrays[0].ndim - 3 - len(self.batch)
+    core = {"c": 2, "v": 1}
+    more = arrays[0].ndim - (3 if operands[0] == "c" else 1) - len(self.batch)
     leading = [*[None] * more, *[axes or None for axes in self.batch]]
     specs = {"c": PartitionSpec(*leading, self.grid.axes), "v": PartitionSpec(*leading)}
 
     def body(*arrays):
-      lead = arrays[0].shape[:-3]
-      arrays = [x.reshape(-1, *x.shape[-2:]) for x in arrays]
+      lead = arrays[0].shape[: len(leading)]
+      arrays = [
+          x.reshape(-1, *x.shape[x.ndim - core[kind] :])
+          for x, kind in zip(arrays, operands, strict=True)]
       call = lambda arrays: jax.tree.leaves(function(*arrays))
       found = lax.map(call, arrays) if lead else [x[None] for x in call([x[0] for x in arrays])]
       return [
