@@ -10,8 +10,14 @@ rows, columns or both. Stacks are sharded over matrix dimensions. `report` shows
 compiled program moves between devices, and its memory.
 """
 
+from linalg.distributed._eigh import eigh, eigh_ex, eigvalsh
 from linalg.distributed._general import LUFactor, lu_factor, lu_solve
 from linalg.distributed._gram import gram_inverse_pth_root
+from linalg.distributed._hermitian_functions import (
+  eigh_generalized,
+  funm_hermitian,
+  inverse_pth_root,
+)
 from linalg.distributed._missing import refuse as __getattr__  # noqa: F401
 from linalg.distributed._newton_schulz import newton_schulz
 from linalg.distributed._polar import polar
@@ -41,9 +47,15 @@ __all__ = [
     "cholesky",
     "cholesky_ex",
     "det",
+    "eigh",
+    "eigh_ex",
+    "eigh_generalized",
+    "eigvalsh",
+    "funm_hermitian",
     "gram_inverse_pth_root",
     "inv",
     "inv_ex",
+    "inverse_pth_root",
     "lstsq",
     "lu_factor",
     "lu_solve",

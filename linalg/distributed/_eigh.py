@@ -7,20 +7,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.sharding import PartitionSpec
 from jax.typing import ArrayLike
 
-from linalg._core.algebra import (
-  one_of_first_order,
-  reciprocal_gaps,
-  smallest_gap,
-  zeros_like,
-)
+from linalg._core.algebra import one_of_first_order, reciprocal_gaps, smallest_gap, zeros_like
 from linalg._core.checks import check_converged
 from linalg._core.operands import as_arrays, real_dtype
 from linalg._core.public import public
 from linalg._factorizations.eigh import EighResult
 from linalg.distributed._cyclic import Cyclic, cyclic_of
-from linalg.distributed._layout import Layout, Places, square_of
+from linalg.distributed._layout import Places, map_parts, partition, squares_of
 from linalg.distributed._operations import hermitian_part_p, multiply_p
 from linalg.distributed._redistribution import from_cyclic, to_cyclic
 from linalg.distributed._slices import take
@@ -32,17 +28,17 @@ def _largest(w):
 
 
 @jax.custom_jvp
-def _ones_of_first_order(w):
+def ones_of_first_order(w):
   """`algebra.ones_of_first_order` of ascending values, by their neighbours alone."""
   return zeros_like(w) + 1
 
 
-@_ones_of_first_order.defjvp
+@ones_of_first_order.defjvp
 def _ones_of_first_order_jvp(primals, tangents):
   (w,), (dw,) = primals, tangents
   close = w[1:] - w[:-1] <= smallest_gap(_largest(w), len(w))
   equal = jnp.pad(close, (1, 0)) | jnp.pad(close, (0, 1)) if len(w) else w > 0
-  return _ones_of_first_order(w), jnp.where(equal, jnp.nan, 0).astype(w.dtype) * dw
+  return ones_of_first_order(w), jnp.where(equal, jnp.nan, 0).astype(w.dtype) * dw
 
 
 def _quotients(g: Cyclic, w, c):
@@ -81,62 +77,54 @@ def _c(products: Cyclic, da, v):
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
-def _eigvalsh(s: Spectrum, products: Cyclic, a):
+def decompose_eigvalsh(s: Spectrum, products: Cyclic, a):
   body = functools.partial(decompose, s, has_vectors=False)
   w, info = s.grid.map(body, "c", "ss", to_cyclic(s.grid, a))
   return w, info.astype(w.dtype)
 
 
-@_eigvalsh.defjvp
+@decompose_eigvalsh.defjvp
 def _eigvalsh_jvp(s, products, primals, tangents):
   # dw = diag Vᴴ dA V
   (a,), (da,) = primals, tangents
-  w, v, info = _eigh(s, products, a)
+  w, v, info = decompose_eigh(s, products, a)
   image, v = _c(products, da, v)
-  change = _ones_of_first_order(w) * _sums_of_columns(products, v.conj() * image)
+  change = ones_of_first_order(w) * _sums_of_columns(products, v.conj() * image)
   return (w, info), (change, zeros_like(info))
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
-def _eigh(s: Spectrum, products: Cyclic, a):
+def decompose_eigh(s: Spectrum, products: Cyclic, a):
   """All eigenvalues and eigenvectors, or those that are wanted; and info, as a real number."""
   body = functools.partial(decompose, s, has_vectors=True)
-  grid = s.grid._replace(layout=s.result)
-  w, v, info = _map_to(s, grid, body, to_cyclic(s.grid, a))
+  specs = {
+      "c": PartitionSpec(s.grid.axes), "m": partition(s.result.spec), "s": PartitionSpec()}
+  w, v, info = map_parts(
+      s.grid.layout.mesh, specs, lambda a: body(a[0]), "c", "sms", to_cyclic(s.grid, a))
   return w, v[: s.grid.n, : s.count], info.astype(w.dtype)
 
 
-def _map_to(s, grid, body, a):
-  from linalg.distributed._layout import map_parts, partition
-
-  specs = {
-      "m": partition(s.result.spec), "c": jax.P(s.grid.axes), "s": jax.P()}
-  return map_parts(s.grid.layout.mesh, specs, lambda a: body(a[0]), "c", "sms", a)
-
-
-@_eigh.defjvp
+@decompose_eigh.defjvp
 def _eigh_jvp(s, products, primals, tangents):
   # dw = diag C and dV = V (F ∘ C) with C = Vᴴ dA V, as in linalg.eigh.
   (a,), (da,) = primals, tangents
   whole = s._replace(first=0, count=s.grid.n)
-  w, v, info = _eigh(whole, products, a)
+  w, v, info = decompose_eigh(whole, products, a)
   image, x = _c(products, da, v)
   c = multiply_p(x.conj(), image, grid=products, transpose=(True, False))
   c = hermitian_part_p(c, grid=products)
-  ones = _ones_of_first_order(w)
+  ones = ones_of_first_order(w)
   dw = ones * _diagonal(products, c)
   f = _quotients(products, w, c) * one_of_first_order(ones).astype(c.dtype)
   dv = from_cyclic(products, multiply_p(x, f, grid=products))
   if s != whole:
     w, dw = (x[s.first : s.first + s.count] for x in (w, dw))
-    v, dv = (_columns(s, x) for x in (v, dv))
+    v, dv = (columns_of_all(s, x) for x in (v, dv))
   return (w, v, info), (dw, dv, zeros_like(info))
 
 
-def _columns(s: Spectrum, v):
+def columns_of_all(s: Spectrum, v):
   """The wanted columns of all eigenvectors, in the layout of the result."""
-  from linalg.distributed._layout import map_parts, partition
-
   layout = s.grid.layout
   rows, columns = layout.spec
   devices = layout.devices(columns)
@@ -175,14 +163,6 @@ def _wanted(name: str, subset: Any, n: int) -> tuple[int, int]:
   return first, last - first + 1
 
 
-def layout_of_stack(name: str, a: jax.Array, axes: Places) -> Layout:
-  """The layout of the matrices of a stack whose batch is on all devices."""
-  if a.ndim < 2 or a.shape[-1] != a.shape[-2]:
-    raise ValueError(
-        f"{name} takes square matrices [..., n, n] that several devices share, got {a.shape}.")
-  return square_of(name, a, axes)
-
-
 def over_batch(function, batch: int):
   """`function` of matrices, mapped over `batch` dimensions in front."""
   for _ in range(batch):
@@ -192,20 +172,25 @@ def over_batch(function, batch: int):
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 3))
 def _apply(s, products, a, has_vectors):
-  function = functools.partial(_eigh if has_vectors else _eigvalsh, s, products)
+  function = functools.partial(decompose_eigh if has_vectors else decompose_eigvalsh, s, products)
   *found, info = over_batch(function, a.ndim - 2)(a)
   return (*found, info.astype(jnp.int32))
 
 
-def spectrum(
+def spectrum_of(
+    name: str, a: jax.Array, axes: Places, subset: Any = None
+) -> tuple[Spectrum, Cyclic]:
+  """How a matrix is decomposed, and the grid for its products."""
+  layout, n = squares_of(name, a, axes), a.shape[-1]
+  products = cyclic_of(name, layout, n, None, None)
+  return Spectrum(grid_of_rows(layout, n, products.most_phases), *_wanted(name, subset, n)), products
+
+
+def _found(
     name: str, a: ArrayLike, axes: Places, subset: Any, has_vectors: bool
 ) -> tuple[Any, ...]:
   (a,), dtype = as_arrays(name, a)
-  layout = layout_of_stack(name, a, axes)
-  n = a.shape[-1]
-  s = Spectrum(grid_of_rows(layout, n), *_wanted(name, subset, n))
-  products = cyclic_of(name, layout, n, None, None)
-  w, *v, info = _apply(s, products, a, has_vectors)
+  w, *v, info = _apply(*spectrum_of(name, a, axes, subset), a, has_vectors)
   return (w.astype(real_dtype(dtype)), *(x.astype(dtype) for x in v), info)
 
 
@@ -218,7 +203,7 @@ def eigh(
 ) -> EighResult:
   """Eigenvalues and eigenvectors of a Hermitian matrix that several devices share; `linalg.eigh`.
   """
-  w, v, info = spectrum("eigh", a, axes, subset_by_index, True)
+  w, v, info = _found("eigh", a, axes, subset_by_index, True)
   check_converged(info, "eigendecomposition")
   return EighResult(w, v)
 
@@ -228,7 +213,7 @@ def eigh_ex(
     a: ArrayLike, *, subset_by_index: tuple[int, int] | None = None, axes: Places = None
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
   """`eigh`, with info."""
-  return spectrum("eigh_ex", a, axes, subset_by_index, True)
+  return _found("eigh_ex", a, axes, subset_by_index, True)
 
 
 @public(*_OPTIONS, compiled=False)
@@ -236,6 +221,6 @@ def eigvalsh(
     a: ArrayLike, *, subset_by_index: tuple[int, int] | None = None, axes: Places = None
 ) -> jax.Array:
   """Eigenvalues of a Hermitian matrix that several devices share; `linalg.eigvalsh`."""
-  w, info = spectrum("eigvalsh", a, axes, subset_by_index, False)
+  w, info = _found("eigvalsh", a, axes, subset_by_index, False)
   check_converged(info, "eigendecomposition")
   return w

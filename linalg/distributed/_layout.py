@@ -179,11 +179,25 @@ def square_of(name: str, a: jax.Array, axes: Places) -> Layout:
     raise ValueError(
         f"{name} takes one square matrix [n, n] that several devices share, got {a.shape}. A stack "
         "is for linalg's functions, or for linalg.distributed.batched.")
+  return squares_of(name, a, axes)
+
+
+def squares_of(name: str, a: jax.Array, axes: Places) -> Layout:
+  """The layout of the matrices (..., n, n) of a batch that is on all devices; see `square_of`."""
+  if a.ndim < 2 or a.shape[-2] != a.shape[-1]:
+    raise ValueError(
+        f"{name} takes square matrices [..., n, n] that several devices share, got {a.shape}.")
   layout = layout_of(name, a)
+  batch, own = layout.spec[:-2], layout.spec[-2:]
+  if any(batch):
+    raise ValueError(
+        f"{name} takes matrices that several devices share, and a batch on all devices. This batch "
+        f"is sharded, {jax.typeof(a).str_short(True)}: it is for linalg.{name}, one matrix on each "
+        "device.")
   if axes is None:
-    spec = layout.spec if any(layout.spec) else (tuple(layout.mesh.axis_names), ())
-    if spec != layout.spec:
-      _refuse_otherwise(name, a, layout, axes, spec)
+    spec = own if any(own) else (tuple(layout.mesh.axis_names), ())
+    if spec != own:
+      _refuse_otherwise(name, a, layout, axes, (*batch, *spec))
     return Layout(layout.mesh, spec)
   return Layout(layout.mesh, placed(name, a, layout, axes))
 

@@ -24,8 +24,8 @@ from linalg.distributed._slices import cut, loop, put, quotient, remainder, take
 # The width of a panel that makes the trailing update a product. Wider panels take more operations
 # on narrow matrices.
 _WIDTH = 32
-# Panels of a stage work on the same part of the matrix, so that few sizes are compiled.
-_STAGES = 8
+# The least number of panels, if the devices are not more than that of the rows.
+_PANELS = 8
 
 
 class Spectrum(NamedTuple):
@@ -57,14 +57,14 @@ class Spectrum(NamedTuple):
     return self.grid.layout._replace(spec=(rows, columns if self.shares_columns else ()))
 
 
-def grid_of_rows(layout: Layout, n: int, stages: int | None = None) -> Cyclic:
+def grid_of_rows(layout: Layout, n: int, most_phases: int) -> Cyclic:
   """Blocks of whole rows."""
   devices = layout.devices(layout.spec[0] + layout.spec[1])
-  width = min(_WIDTH, max(n // _STAGES, 1))
+  width = min(_WIDTH, max(n // _PANELS, 1))
   block = max(width // devices, 1)
   panel = block * devices
   padded = max(-(-n // panel), 1) * panel
-  return Cyclic(layout, devices, 1, n, block, padded, stages or _STAGES, 1)
+  return Cyclic(layout, devices, 1, n, block, padded, most_phases, 1)
 
 
 def _spread(g: Cyclic, x: jax.Array) -> jax.Array:
