@@ -303,19 +303,24 @@ def _longer_rows_or_blocks(name: str, a: jax.Array, axes: Places) -> Rows | Shar
 
 @public("axes", compiled=False)
 def svd(a: ArrayLike, *, axes: Places = None) -> SVDResult:
-  """A = U diag(S) Vh of tall matrices whose rows are sharded, thin; `linalg.svd`.
+  """A = U diag(S) Vh of matrices that several devices share, thin; `linalg.svd`.
 
   Args:
-    a: matrices (..., m, n), as for `qr`.
+    a: matrices (..., m, n), as for `qr`. The batch of matrices that are not tall enough for TSQR is
+      not sharded.
     axes: as for `qr`.
 
   Returns:
-    SVDResult(U, S, Vh): U (..., m, n), sharded as A is; S (..., n), descending, and Vh (..., n, n)
-    on all devices. A matrix that holds NaN or Inf has NaN.
+    SVDResult(U, S, Vh), with k = min(m, n): U (..., m, k) and Vh (..., k, n), sharded as A is; S
+    (..., k), descending, on all devices, and so is Vh where TSQR is used. A matrix that holds NaN
+    or Inf has NaN.
 
-  Algorithm: the decomposition of TSQR's R; Chan, An improved algorithm for computing the singular
-  value decomposition, ACM Trans. Math. Softw. 8 (1982). Derivatives are those of `linalg.svd`,
-  where A has full rank.
+  Algorithm: the decomposition of TSQR's R, where `qr` takes TSQR; Chan, An improved algorithm for
+  computing the singular value decomposition, ACM Trans. Math. Softw. 8 (1982). Other matrices are
+  reduced to a square R by `qr`. Then R = U P by the QDWH iteration of `polar`, and P = V S Vᴴ by
+  `eigh`; Nakatsukasa and Higham (2013). No device holds the matrix. Each singular value has an
+  error of eps ‖A‖, as with LAPACK's gesdd. Those below that are not accurate in relative terms, and
+  some may be 0. Derivatives are those of `linalg.svd`, for tall matrices of full rank.
 
   Example:
     >>> import jax, jax.numpy as jnp, linalg.distributed as dist
@@ -333,16 +338,17 @@ def svd(a: ArrayLike, *, axes: Places = None) -> SVDResult:
 
 @public("axes", compiled=False)
 def svdvals(a: ArrayLike, *, axes: Places = None) -> jax.Array:
-  """The singular values of tall matrices whose rows are sharded, descending, on all devices.
+  """The singular values of matrices that several devices share, descending, on all devices.
 
   Args:
-    a: matrices (..., m, n), as for `qr`.
+    a: matrices (..., m, n), as for `svd`.
     axes: as for `qr`.
 
   Returns:
     The singular values, real (..., min(m, n)); NaN for a matrix that holds NaN or Inf.
 
-  Algorithm: the singular values of TSQR's R. Only derivatives need Q.
+  Algorithm: the singular values of TSQR's R, or as for `svd` without vectors. Derivatives take the
+  vectors.
 
   Example:
     >>> import jax, jax.numpy as jnp, linalg.distributed as dist
@@ -362,7 +368,7 @@ def lstsq(
     a: ArrayLike, b: ArrayLike, rcond: float | None = None, *,
     axes: Places = None
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-  """The shortest x of those that minimise ‖b - A x‖, for a tall A whose rows are sharded;
+  """The shortest x of those that minimise ‖b - A x‖, for an A that several devices share;
   `linalg.lstsq`.
 
   Args:
@@ -374,11 +380,13 @@ def lstsq(
 
   Returns:
     x (..., n, k) or (n,); the sums of squares of the residuals (..., k), or () for a vector; the
-    ranks; and the singular values (..., n). Every device holds all of them. NaN or Inf in one
-    column of b may spoil other columns of x.
+    ranks; and the singular values (..., min(m, n)). Every device holds all of them. Where A is not
+    tall enough for TSQR, x is sharded as the columns of A are. NaN or Inf in one column of b may
+    spoil other columns of x.
 
   Algorithm: R of [A b] by TSQR, and the singular value decomposition of its first n columns. Only
-  derivatives need Q. They hold where the rank is full.
+  derivatives need Q. They hold where the rank is full. Other matrices take `svd`, and the
+  derivative of `pinv`.
 
   Example:
     >>> import jax, jax.numpy as jnp, linalg.distributed as dist
@@ -407,22 +415,21 @@ def lstsq(
 def pinv(
     a: ArrayLike, rtol: float | None = None, *, axes: Places = None
 ) -> jax.Array:
-  """The pseudo-inverse of tall matrices whose rows are sharded, or of wide ones whose columns are;
-  `linalg.pinv`.
+  """The pseudo-inverse of matrices that several devices share; `linalg.pinv`.
 
   Args:
-    a: matrices (..., m, n) of any rank; tall ones as for `qr`. The columns of a wide one are
-      sharded as the rows of its transpose.
+    a: matrices (..., m, n) of any rank, sharded over rows, columns or both, as for `svd`.
     rtol: singular values up to `rtol` times the largest count as 0. The default is 10 max(m, n)
       eps.
-    axes: as for `qr`, of the longer dimension.
+    axes: as for `qr`; or a name or names for the longer dimension.
 
   Returns:
-    A⁺ (..., n, m), whose longer dimension is sharded as that of A. It is NaN where A holds NaN or
-    Inf.
+    A⁺ (..., n, m). Its rows are sharded as the columns of A, and its columns as A's rows. It is NaN
+    where A holds NaN or Inf.
 
-  Algorithm: Q R by TSQR, and the pseudo-inverse of R. Derivatives are those of Golub and Pereyra.
-  They are right wherever the rank does not change, and move four sums of n² numbers.
+  Algorithm: Q R by TSQR, and the pseudo-inverse of R; or `svd`, where neither the matrix nor its
+  adjoint takes TSQR. Derivatives are those of Golub and Pereyra. They are right wherever the rank
+  does not change. With TSQR they move four sums of n² numbers.
 
   Example:
     >>> import jax, jax.numpy as jnp, linalg.distributed as dist
