@@ -48,8 +48,8 @@ def test_says_what_to_use(name):
 
 def test_import_of_a_name():
   """Python has its own error for it."""
-  with pytest.raises(ImportError, match="cannot import name 'eigh' from 'linalg.distributed'"):
-    from linalg.distributed import eigh  # type: ignore[attr-defined]  # noqa: F401
+  with pytest.raises(ImportError, match="cannot import name 'schur' from 'linalg.distributed'"):
+    from linalg.distributed import schur  # type: ignore[attr-defined]  # noqa: F401
 
 
 def test_other_names():
