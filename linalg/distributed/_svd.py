@@ -286,7 +286,7 @@ def _is_shared(name, a, found):
 
 
 def _longer_rows_or_blocks(name: str, a: jax.Array, axes: Places) -> Rows | Shared | None:
-  """As `rows_or_blocks`, for `axes` of the longer dimension, which None is all of.
+  """`rows_or_blocks`, for `axes` of the longer dimension or a pair.
 
   Returns None for wide matrices whose adjoint takes TSQR.
   """
@@ -319,7 +319,7 @@ def svd(a: ArrayLike, *, axes: Places = None) -> SVDResult:
   computing the singular value decomposition, ACM Trans. Math. Softw. 8 (1982). Other matrices are
   reduced to a square R by `qr`. Then R = U P by the QDWH iteration of `polar`, and P = V S Vᴴ by
   `eigh`; Nakatsukasa and Higham (2013). No device holds the matrix. Each singular value has an
-  error of eps ‖A‖, as with LAPACK's gesdd. Those below that are not accurate in relative terms, and
+  error of eps ‖A‖, as with LAPACK's gesdd. Values near or below that have no correct digits, and
   some may be 0. Derivatives are those of `linalg.svd`, for tall matrices of full rank.
 
   Example:
@@ -429,7 +429,7 @@ def pinv(
 
   Algorithm: Q R by TSQR, and the pseudo-inverse of R; or `svd`, where neither the matrix nor its
   adjoint takes TSQR. Derivatives are those of Golub and Pereyra. They are right wherever the rank
-  does not change. With TSQR they move four sums of n² numbers.
+  does not change. They move four sums of n² numbers with TSQR.
 
   Example:
     >>> import jax, jax.numpy as jnp, linalg.distributed as dist

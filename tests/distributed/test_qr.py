@@ -34,7 +34,8 @@ def limits(a, q, r, limit=60):
 @pytest.mark.parametrize("layout,m,n,dtype,kind", [
     ("both", 40, 24, np.complex128, AxisType.Explicit),
     *[pytest.param(*x, marks=pytest.mark.extended) for x in (
-        ("both", 40, 40, np.float32, AxisType.Auto), ("both", 24, 40, np.float64, AxisType.Explicit),
+        ("both", 40, 40, np.float32, AxisType.Auto),
+        ("both", 24, 40, np.float64, AxisType.Explicit),
         ("turned", 40, 40, np.complex128, AxisType.Auto),
         ("rows", 48, 40, np.float64, AxisType.Explicit),
         ("rows", 40, 56, np.complex64, AxisType.Auto),
