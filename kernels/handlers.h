@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 
 #include "kernels/ffi.h"
@@ -18,8 +19,8 @@ enum Backends { kCpu = 1, kCuda = 2, kBoth = kCpu | kCuda };
 // docs/cuda.md has these texts.
 consteval Backends CpuOnly([[maybe_unused]] std::string_view on_gpu) { return kCpu; }
 
-// The target; the backends that have it; its operands and results; and its attributes, which are
-// of type bool.
+// The target; the backends that have it; its operands and results; and its attributes, of
+// type bool, or int64_t where IsIndex says so.
 //
 // An operand or result is a dtype (T, its Real, its Complex or Int32) and the sizes of one matrix.
 // Sizes in lower case are free. Sizes in upper case follow from them:
@@ -61,6 +62,12 @@ consteval Backends CpuOnly([[maybe_unused]] std::string_view on_gpu) { return kC
         "Tnn Tnn > Cn Tn Cnn Cnn I")                                                            \
   visit(linalg_eigh, kBoth, "Tnn > Rn Tnn I", "lower", "symmetrize")                            \
   visit(linalg_eigh_jvp, kBoth, "Rn Tnn Tnn > Rn Tnn", "lower", "symmetrize")                   \
+  visit(linalg_eigh_subset, CpuOnly("all eigenpairs, cut"), "Tnn > Rk Tnk R R R I",             \
+        "count", "lower", "start", "symmetrize")                                                \
+  visit(linalg_eigh_subset_factored, CpuOnly("all eigenpairs, cut"),                            \
+        "Tnn > Rk Tnk R R R Tnn Tn Rn Rn I", "count", "lower", "start", "symmetrize")           \
+  visit(linalg_eigh_subset_solve, CpuOnly("products with all eigenvectors"),                    \
+        "Tnn Tnn Tn Rn Rn Rk Tnk Tnk > Tnk", "count", "lower", "start", "symmetrize")           \
   visit(linalg_eigh_tridiagonal, kBoth, "Rn RJ > Rn Rnn I")                                     \
   visit(linalg_eigh_tridiagonal_rows, CpuOnly("all eigenvectors, of which some rows are taken"),  \
         "Rn RJ Ik > Rn Rkn I")                                                                  \
@@ -69,6 +76,8 @@ consteval Backends CpuOnly([[maybe_unused]] std::string_view on_gpu) { return kC
   visit(linalg_eigvals_generalized, CpuOnly("the eigenvalues of a rotated pencil's quotient"),   \
         "Tnn Tnn > Cn Tn I")                                                                    \
   visit(linalg_eigvalsh, kBoth, "Tnn > Rn I", "lower", "symmetrize")                            \
+  visit(linalg_eigvalsh_subset, CpuOnly("all eigenvalues, cut"), "Tnn > Rk R R R I",            \
+        "count", "lower", "start", "symmetrize")                                                \
   visit(linalg_eigvalsh_tridiagonal, kBoth, "Rn RJ > Rn I")                                     \
   visit(linalg_hessenberg, kBoth, "Tnn > Tnn Tnn")                                              \
   visit(linalg_hessenberg_h, kBoth, "Tnn > Tnn")                                                \
@@ -131,8 +140,12 @@ consteval Backends CpuOnly([[maybe_unused]] std::string_view on_gpu) { return kC
         "Tnn Tnk > Tnk T R Tnn I")                                                              \
   visit(linalg_svd, kBoth, "Tmn > TmQ RX TVn I")                                                \
   visit(linalg_svd_jvp, kBoth, "Tnn Rn Tnn Tnn > Tnn Rn Tnn")                                   \
+  visit(linalg_svd_subset, CpuOnly("all singular vectors, cut"), "Tmn > Tmk Rk Tkn I",          \
+        "count", "start")                                                                       \
   visit(linalg_svd_vjp, kBoth, "Tnn Rn Tnn Tnn Rn Tnn > Tnn")                                   \
   visit(linalg_svdvals, kBoth, "Tmn > RX I")                                                    \
+  visit(linalg_svdvals_subset, CpuOnly("all singular values, cut"), "Tmn > Rk I", "count",      \
+        "start")                                                                                \
   visit(linalg_triangular_sqrt, CpuOnly("a triangular solve for each column"), "Tnn Tn > Tnn")  \
   visit(linalg_triangular_solve, kBoth, "Tnn TSU > TSU", "left_side", "lower", "transpose_a",   \
         "conjugate_a", "unit_diagonal")                                                         \
@@ -162,6 +175,11 @@ struct Target {
 inline constexpr Target kTargets[] = {LINALG_FOR_EACH_TARGET(LINALG_DESCRIBE_TARGET)};
 #undef LINALG_DESCRIBE_TARGET
 
+// Whether an attribute counts values. The others are of type bool.
+constexpr bool IsIndex(std::string_view attribute) {
+  return attribute == "count" || attribute == "start";
+}
+
 consteval size_t TargetIndex(std::string_view name) {
   size_t i = 0;
   while (kTargets[i].name != name) ++i;  // a name that is not in the table does not compile
@@ -176,14 +194,19 @@ consteval size_t CountAttributes(const Target& target) {
   return count;
 }
 
+template <size_t kTarget, size_t kAttribute>
+using AttributeType =
+    std::conditional_t<IsIndex(kTargets[kTarget].attributes[kAttribute]), int64_t, bool>;
+
 // Adds the attributes from kAttribute on.
 template <size_t kTarget, size_t kAttribute, class Binding>
 auto WithAttributes(Binding&& binding) {
   constexpr const char* kName = kTargets[kTarget].attributes[kAttribute];
+  using Type = AttributeType<kTarget, kAttribute>;
   if constexpr (kAttribute + 1 < CountAttributes(kTargets[kTarget])) {
-    return WithAttributes<kTarget, kAttribute + 1>(std::move(binding).template Attr<bool>(kName));
+    return WithAttributes<kTarget, kAttribute + 1>(std::move(binding).template Attr<Type>(kName));
   } else {
-    return std::move(binding).template Attr<bool>(kName);
+    return std::move(binding).template Attr<Type>(kName);
   }
 }
 

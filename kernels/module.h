@@ -32,7 +32,8 @@ void AddTargets(nanobind::module_& m) {
           if ((target.backends & kBackend) == 0) continue;
           nb::dict attributes;
           for (const char* attribute : target.attributes) {
-            if (attribute != nullptr) attributes[attribute] = nb::borrow(&PyBool_Type);
+            if (attribute == nullptr) continue;
+            attributes[attribute] = nb::borrow(IsIndex(attribute) ? &PyLong_Type : &PyBool_Type);
           }
           signatures[nb::str(target.name.data(), target.name.size())] =
               nb::make_tuple(nb::str(target.signature.data(), target.signature.size()), attributes);

@@ -4,10 +4,9 @@ Issue: 13087, and 16597, 24309
 Kind: sharding
 Before: XLA gathers the matrix, so its size is bounded by one device, and all devices do the same
   work.
-After: `linalg.distributed` factors it where it lies: Cholesky, LU and their solves, and QR and
-  SVD of tall matrices.
-Limits: The dense eigendecomposition, QR and SVD of square matrices are not there. NVIDIA's
-  cuSOLVERMp has them, by jaxmg.
+After: `linalg.distributed` factors it where it lies: Cholesky, LU and `eigh`, and QR and SVD of
+  tall matrices.
+Limits: [The limits](distributed_limits.md) list what is missing, and what to use instead.
 """
 
 import os
@@ -22,7 +21,7 @@ from jax.sharding import PartitionSpec as P  # noqa: E402
 
 import linalg.distributed as dist  # noqa: E402
 
-ROWS, COLUMNS = 1024, 16
+ROWS, COLUMNS, N = 1024, 16, 256
 
 
 def main() -> None:
@@ -37,6 +36,16 @@ def main() -> None:
     moved = {name: dist.report(x).moved for name, x in (("JAX", stock), ("linalg", ours))}
     print(f"SVD of {ROWS} by {COLUMNS}: a device receives {moved} bytes")
     assert moved["linalg"] < a.nbytes / 4 < a.nbytes <= moved["JAX"]
+
+    root = np.random.default_rng(0).standard_normal((N, N)).astype("float32")
+    h = root + root.T
+    sharded = jax.device_put(h, NamedSharding(mesh, P("rows", None)))
+    program = jax.jit(lambda a: dist.eigh(a, axes="rows")).lower(sharded).compile()
+    w, v = program(sharded)
+    assert "rows" in v.sharding.spec
+    error = np.max(np.abs(h @ np.asarray(v) - np.asarray(v) * w)) / np.max(np.abs(w))
+    print(f"eigh of {N}, rows sharded: residual {error:.0e}")
+    assert error < 1e-4
 
 
 if __name__ == "__main__":

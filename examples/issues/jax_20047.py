@@ -2,8 +2,8 @@
 
 Issue: 20047
 Kind: failures
-Before: JAX promises no bits. In jax 0.10.2 on a CPU, `solve` agrees at the sizes tried, and
-  `slogdet` of n = 100 does not.
+Before: JAX promises no bits. In jax 0.10.2 on a CPU, `solve` agrees at the sizes that we tried, and
+  `slogdet` does not for 50 matrices of n = 100.
 After: A matrix has the same bits in any batch on a CPU, in every function with a handler.
 Limits: On GPUs the path, and so the bits, may depend on the batch. [Some composed
   functions](details.md#the-same-bits-in-any-batch) differ too.

@@ -2,7 +2,7 @@
 
 Issue: 29883
 Kind: sharding
-Before: An error up to jax 0.7. Later versions have mended these three, and `cholesky`, `qr` and
+Before: An error when the issue was filed, in July 2025, and mended since. `cholesky`, `qr` and
   `inv` still raise in jax 0.12.
 After: All functions keep the sharding of the batch, and move nothing between devices.
 Limits: Each matrix must lie on one device. `accelerate()` mends JAX's `qr`, not `cholesky` and

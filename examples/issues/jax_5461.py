@@ -2,7 +2,7 @@
 
 Issue: 5461
 Kind: missing
-Before: NotImplementedError up to jax 0.10. Later versions have it, for one pair of matrices.
+Before: NotImplementedError in jax 0.10. It is there in jax 0.12.
 After: `linalg.eigh_generalized` and `linalg.scipy.eigh` take batches of all three types, and have
   derivatives.
 Limits: A pencil whose B is not positive definite needs `linalg.scipy.eig(a, b)` or `qz`.

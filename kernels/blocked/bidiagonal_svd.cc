@@ -54,10 +54,11 @@ struct LeafVectors {
 
 }  // namespace
 
-BidiagonalSvd::BidiagonalSvd(int64_t n, bool vectors)
+BidiagonalSvd::BidiagonalSvd(int64_t n, bool vectors, Chosen chosen)
     : n_(n),
       leaves_(n, kMostLeaf, /*between=*/1),
       vectors_(vectors),
+      chosen_(chosen),
       // The lower half's rows begin at a register boundary.
       memory_(RowArena<R>::RowCount(vectors ? n : 0) + RowArena<R>::RowCount(vectors ? n + 1 : 2) +
                   HalvesMerge<R>::RowCount(n, vectors ? n : 1),
@@ -214,12 +215,13 @@ void BidiagonalSvd::MakeLeftVectors(const RunTasks& run_tasks) {
 // Replaces one side's vectors of both halves by those of the merged matrix.
 void BidiagonalSvd::WriteVectors(const Side& side, Halves halves, const RunTasks& run_tasks) {
   const int64_t first = halves.first, upper = halves.upper;
-  merge_.WriteVectors(upper + side.more, halves.lower + side.more, halves.lower_begin(),
+  const Chosen wanted = halves.size() == n_ ? chosen_ : Chosen{0, halves.size()};
+  merge_.WriteVectors(upper + side.more, halves.lower + side.more, halves.lower_begin(), wanted,
                       side.z.At(first, first), run_tasks);
   if (side.more > 0) return;
   // Left vectors: the row between the halves is a unit vector of its own.
   const R* const row_between = merge_.UpdateRow(0).data;
-  for (int64_t i = 0; i < halves.size(); ++i) {
+  for (int64_t i = wanted.start; i < wanted.start + wanted.count; ++i) {
     const int64_t source = merge_.source(i);
     *side.z.At(first + i, first + upper).data =
         source < merge_.kept_count() ? -row_between[source] : R(0);

@@ -21,19 +21,22 @@
 namespace linalg::blocked {
 
 // The workspace serves one matrix of order n after another. Without vectors, only the first and
-// last elements of the right vectors are computed.
+// last elements of the right vectors are computed. The last merge makes the chosen vectors alone;
+// it is three quarters of the work.
 class BidiagonalSvd {
   using R = double;
 
  public:
-  BidiagonalSvd(int64_t n, bool vectors);
+  BidiagonalSvd(int64_t n, bool vectors) : BidiagonalSvd(n, vectors, {0, n}) {}
+  BidiagonalSvd(int64_t n, bool vectors, Chosen chosen);
 
   // Replaces the diagonal d, of a matrix of norm about 1, by the ascending singular values. e has
   // the n - 1 elements above the diagonal, and space for one more. Returns how many singular values
   // did not converge.
   int Solve(R* d, R* e, const RunTasks& run_tasks);
 
-  // A singular vector in each row. Right vectors have one more element, a zero.
+  // A singular vector in each row, undefined in rows that are not chosen. Right vectors have one
+  // more element, a zero.
   Rows<R> left() const { return left_.z; }
   Rows<R> right() const { return right_.z; }
 
@@ -61,6 +64,7 @@ class BidiagonalSvd {
   int64_t n_;
   Leaves leaves_;
   bool vectors_;
+  Chosen chosen_;
   Workspace<R> memory_;
   RowArena<R> rows_;
   Side left_, right_;

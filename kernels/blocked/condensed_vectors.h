@@ -11,9 +11,9 @@
 
 namespace linalg::blocked {
 
-// c (n, n) = the transpose of z
+// c (n, cols) = the transpose of z
 template <class T>
-void ReadTransposed(int64_t n, Rows<double> z, Rows<T> c, const RunTasks& run_tasks) {
+void ReadTransposed(int64_t n, int64_t cols, Rows<double> z, Rows<T> c, const RunTasks& run_tasks) {
   using S = Square<double>;
   const auto read = [&](int64_t i, int64_t j) {
     const S x = S::ReadTransposed(z.At(j, i).data, z.ld);
@@ -23,9 +23,9 @@ void ReadTransposed(int64_t n, Rows<double> z, Rows<T> c, const RunTasks& run_ta
       double square[S::kSize * S::kSize];
       x.Write(square, S::kSize);
       const int64_t rows = std::min<int64_t>(S::kSize, n - i);
-      const int64_t cols = std::min<int64_t>(S::kSize, n - j);
+      const int64_t width = std::min<int64_t>(S::kSize, cols - j);
       for (int64_t k = 0; k < rows; ++k) {
-        std::transform(square + k * S::kSize, square + k * S::kSize + cols, c.At(i + k, j).data,
+        std::transform(square + k * S::kSize, square + k * S::kSize + width, c.At(i + k, j).data,
                        [](double y) { return T(static_cast<RealElement<T>>(y)); });
       }
     }
@@ -33,7 +33,7 @@ void ReadTransposed(int64_t n, Rows<double> z, Rows<T> c, const RunTasks& run_ta
   static_assert(kTaskRows % S::kSize == 0);
   ForEachPieceOfRows(run_tasks, n, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; i += S::kSize) {
-      for (int64_t j = 0; j < n; j += S::kSize) read(i, j);
+      for (int64_t j = 0; j < cols; j += S::kSize) read(i, j);
     }
   });
 }

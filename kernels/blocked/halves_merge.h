@@ -227,10 +227,10 @@ class HalvesMerge {
   // The root's number for value i, or at least kept_count() for a deflated value.
   int64_t source(int64_t i) const { return source_[i]; }
 
-  // Replaces the rows of z by the vectors of the merged matrix. The upper half's vectors have
-  // `upper` elements, and the lower half's have `lower`, from column `lower_begin`. Signs of
-  // vectors are arbitrary.
-  void WriteVectors(int64_t upper, int64_t lower, int64_t lower_begin, Rows<R> z,
+  // Replaces the chosen rows of z by vectors of the merged matrix, and leaves the others undefined.
+  // The upper half's vectors have `upper` elements, and the lower half's have `lower`, from column
+  // `lower_begin`. Signs of vectors are arbitrary.
+  void WriteVectors(int64_t upper, int64_t lower, int64_t lower_begin, Chosen chosen, Rows<R> z,
                     const RunTasks& run_tasks) {
     const int64_t second = RoundUp(upper, kWidth<R>);
     const auto take = [&](int64_t i, int64_t target) {
@@ -243,39 +243,46 @@ class HalvesMerge {
         i < kept_count_ ? take(kept_[i], place_[i]) : take(deflated_[i - kept_count_], i);
       }
     });
-    int64_t begin = 0, end;
+    // The chosen roots are neighbours, because values ascend.
+    const auto is_root = [&](int32_t source) { return source < kept_count_; };
+    const int32_t* const chosen_begin = source_.get() + chosen.start;
+    const int32_t* const chosen_end = chosen_begin + chosen.count;
+    const int32_t* const root = std::find_if(chosen_begin, chosen_end, is_root);
+    int64_t begin = root == chosen_end ? 0 : *root, end;
+    const int64_t last_root = begin + std::count_if(chosen_begin, chosen_end, is_root);
     const auto multiply = [&](int64_t from, int64_t depth, int64_t column, int64_t cols) {
+      if (begin == end) return;
       const auto piece = [&](int64_t first, int64_t last) {
         ForEachGroupOfColumns<R>(
             first, last, [&]<int kCols>(int64_t j, std::integral_constant<int, kCols>) {
-              MulSubColumns<false, kCols, true>(end - begin, depth,
-                                                update_.At(from, 0).Transposed(),
-                                                moved_.At(from, j), products_.At(0, j));
+              MulSubColumns<false, kCols, true>(
+                  end - begin, depth, update_.At(from, in_blocks_ ? 0 : begin).Transposed(),
+                  moved_.At(from, j), products_.At(0, j));
             });
       };
       ForEachPieceOfColumns<R>(run_tasks, column, column + cols, piece);
     };
     // Writes the vectors of the block's roots. The last block has those that deflated, too.
     const auto write = [&](int64_t first, int64_t last) {
-      for (int64_t i = first; i < last; ++i) {
+      for (int64_t i = chosen.start + first; i < chosen.start + last; ++i) {
         const int64_t number = source_[i];
-        const bool is_root = number < kept_count_;
-        if (is_root ? number < begin || number >= end : end < kept_count_) continue;
-        const Rows<R> source = is_root ? products_.At(number - begin, 0) : moved_.At(number, 0);
+        const bool is_new = is_root(source_[i]);
+        if (is_new ? number < begin || number >= end : end < last_root) continue;
+        const Rows<R> source = is_new ? products_.At(number - begin, 0) : moved_.At(number, 0);
         R* const target = z.At(i, 0).data;
         std::copy_n(source.data, upper, target);
         std::copy_n(source.At(0, second).data, lower, target + lower_begin);
       }
     };
     do {
-      end = std::min(begin + block_, kept_count_);
+      end = std::min(begin + block_, last_root);
       // One kept element has its vector from SetOnly.
       if (in_blocks_ && kept_count_ > 1) MakeColumns<PlainPoles>(begin, end, run_tasks);
       multiply(0, upper_count_ + both_count_, 0, upper);
       multiply(upper_count_, kept_count_ - upper_count_, second, lower);
-      ForEachPieceOfRows(run_tasks, size_, write);
+      ForEachPieceOfRows(run_tasks, chosen.count, write);
       begin = end;
-    } while (begin < kept_count_);
+    } while (begin < last_root);
   }
 
   // Does the work of WriteVectors for one element of each vector. The elements lie in a row.

@@ -19,6 +19,11 @@ struct Halves {
   int64_t lower_begin() const { return upper + between; }
 };
 
+// The chosen values of a matrix, by their indices in ascending order.
+struct Chosen {
+  int64_t start, count;
+};
+
 // The number of leaves is a power of two. Each has at most `most` rows, with `between` rows between
 // neighbours.
 class Leaves {

@@ -20,10 +20,11 @@ inline constexpr int64_t kRegistersOfLeaf =
 }  // namespace
 
 template <class R>
-TridiagonalEigh<R>::TridiagonalEigh(int64_t n, bool vectors)
+TridiagonalEigh<R>::TridiagonalEigh(int64_t n, bool vectors, Chosen chosen)
     : n_(n),
       leaves_(n, kMostLeaf, /*between=*/0),
       kept_(vectors ? Kept::kAll : Kept::kEnds),
+      chosen_(chosen),
       // The lower half's rows begin at a register boundary.
       memory_(RowArena<R>::RowCount(vectors ? n : 2) + HalvesMerge<R>::RowCount(n, vectors ? n : 1),
               n + kWidth<R>),
@@ -43,6 +44,7 @@ TridiagonalEigh<R>::TridiagonalEigh(int64_t n, int64_t begin, int64_t end)
       end_(end),
       leaves_(n, kMostLeaf, /*between=*/0),
       kept_(Kept::kSome),
+      chosen_{0, n},
       memory_(2 * RowArena<R>::RowCount(n) + RowArena<R>::RowCount(HalvesMerge<R>::kBlock),
               end - begin + 2 + kWidth<R>),
       rows_(memory_.rows()),
@@ -170,8 +172,9 @@ int TridiagonalEigh<R>::Merge(Halves halves, R beside, R* d, const RunTasks& run
   merge_.WriteValues(d);
   if (kept_ != Kept::kEnds) {
     const Columns columns = ColumnsOf(first, halves.upper, halves.lower);
-    merge_.WriteVectors(columns.upper, columns.lower, columns.upper, z_.At(first, columns.first),
-                        run_tasks);
+    const Chosen wanted = halves.size() == n_ ? chosen_ : Chosen{0, halves.size()};
+    merge_.WriteVectors(columns.upper, columns.lower, columns.upper, wanted,
+                        z_.At(first, columns.first), run_tasks);
   } else {
     for (int end = 0; end < 2; ++end) merge_.WriteElements(z_.At(end, first).data);
   }

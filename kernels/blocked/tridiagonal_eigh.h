@@ -19,11 +19,13 @@
 namespace linalg::blocked {
 
 // The workspace serves one matrix of order n after another. Without vectors, only their first and
-// last elements are computed.
+// last elements are computed. The last merge makes the chosen vectors alone; it is three quarters
+// of the work.
 template <class R>
 class TridiagonalEigh {
  public:
-  TridiagonalEigh(int64_t n, bool vectors);
+  TridiagonalEigh(int64_t n, bool vectors) : TridiagonalEigh(n, vectors, {0, n}) {}
+  TridiagonalEigh(int64_t n, bool vectors, Chosen chosen);
   // Keeps the rows [begin, end) of the matrix of eigenvectors, and their first and last elements,
   // which the merges need. The workspace is some 2 n (end - begin), and O(n).
   TridiagonalEigh(int64_t n, int64_t begin, int64_t end);
@@ -32,7 +34,7 @@ class TridiagonalEigh {
   // is overwritten. Returns kNotFinite, or how many eigenvalues did not converge.
   int Solve(R* d, R* e, const RunTasks& run_tasks);
 
-  // An eigenvector in each row, or its kept elements.
+  // An eigenvector in each row, or its kept elements. Rows that are not chosen are undefined.
   Rows<R> vectors() const { return z_.At(0, kept_ == Kept::kSome); }
   // Element i of eigenvector j.
   R VectorElement(int64_t i, int64_t j) const { return *z_.At(j, i).data; }
@@ -59,6 +61,7 @@ class TridiagonalEigh {
   int64_t n_, begin_ = 0, end_ = 0;
   Leaves leaves_;
   Kept kept_;
+  Chosen chosen_;
   Workspace<R> memory_;
   RowArena<R> rows_;
   // The memory of a merge in blocks, if some elements are kept.

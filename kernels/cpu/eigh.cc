@@ -180,6 +180,183 @@ void Eigvalsh(ffi::ThreadPool pool, ffi::AnyBuffer a, Result values, Result info
   RunEigh(pool, a, values, nullptr, info, {.lower = lower, .symmetrize = symmetrize});
 }
 
+// A part of the spectrum. Each matrix has three numbers of blocked::Outside.
+template <class T>
+struct EighSubsetProblem {
+  using R = Real<T>;
+  using Form = blocked::FormArrays<T, R>;
+
+  int64_t batch, n;
+  blocked::Chosen chosen;
+  HermitianPart part;
+  const T* a;
+  T* vectors;
+  R *values, *below, *above, *norm;
+  Form form;
+  int32_t* info;
+
+  bool IsEmpty() const { return n == 0; }
+  void RunEmpty() const {
+    for (R* const number : {below, above, norm}) std::fill_n(number, batch, R(0));
+    std::fill_n(info, batch, 0);
+  }
+
+  CpuPath path() const { return CpuPath::kTile; }
+
+  void RunInTiles(ffi::ThreadPool& pool) const {
+    using Eigen = blocked::ChosenEigen<T>;
+    const bool wanted = vectors != nullptr;
+    const int64_t size = n * n, count = chosen.count;
+    ForEachInTasks(
+        pool, batch, BlockedEighNanoseconds<T>(n, /*vectors=*/false),
+        [&] { return Eigen(n, chosen, wanted); },
+        [&](Eigen& eigen, int64_t i, const blocked::RunTasks& run_tasks) {
+          R outside[3];
+          const Form own = {PartOf(form.reflectors, i * size), PartOf(form.taus, i * n),
+                            PartOf(form.d, i * n), PartOf(form.e, i * n)};
+          info[i] = eigen.Solve(part, a + i * size, values + i * count, outside,
+                                PartOf(vectors, i * n * count), own, run_tasks);
+          if (info[i] != 0) {
+            std::fill_n(outside, 3, NaN<R>());
+            FillWithNaN(count, values + i * count);
+            FillWithNaN(n * count, PartOf(vectors, i * n * count));
+            FillWithNaN(size, own.reflectors);
+            FillWithNaN(n, own.taus);
+            FillWithNaN(n, own.d);
+            FillWithNaN(n, own.e);
+          }
+          below[i] = outside[0];
+          above[i] = outside[1];
+          norm[i] = outside[2];
+        });
+  }
+};
+
+// Reads the attributes of a part with `found` values of n.
+blocked::Chosen ReadChosen(int64_t n, int64_t found, int64_t start, int64_t count) {
+  if (count != found) throw BadArgument("the eigenvalues", "be as many as the attribute count");
+  if (start < 0 || start > n - count) throw BadArgument("start", "be between 0 and n - count");
+  return {.start = start, .count = count};
+}
+
+// The results that a handler may lack.
+struct SubsetResults {
+  Result *vectors = nullptr, *reflectors = nullptr, *taus = nullptr, *d = nullptr, *e = nullptr;
+};
+
+void RunEighSubset(ffi::ThreadPool& pool, ffi::AnyBuffer a, Result& values, Result& below,
+                   Result& above, Result& norm, Result& info, const SubsetResults& results,
+                   HermitianPart part, int64_t start, int64_t count) {
+  const BatchShape shape = SplitSquareBatch(a, "a");
+  const int64_t batch = shape.batch, n = shape.rows;
+  const blocked::Chosen chosen =
+      ReadChosen(n, SplitBatch(*values, 1, "the eigenvalues").cols, start, count);
+  DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+    using R = Real<T>;
+    RunOnPath(
+        pool,
+        EighSubsetProblem<T>{
+            .batch = batch,
+            .n = n,
+            .chosen = chosen,
+            .part = part,
+            .a = Elements<T>(a, batch, {n, n}, "a"),
+            .vectors = ResultElements<T>(results.vectors, batch, {n, count}, "the eigenvectors"),
+            .values = Elements<R>(values, batch, {count}, "the eigenvalues"),
+            .below = Elements<R>(below, batch, {}, "the eigenvalue below"),
+            .above = Elements<R>(above, batch, {}, "the eigenvalue above"),
+            .norm = Elements<R>(norm, batch, {}, "the norm"),
+            .form = {ResultElements<T>(results.reflectors, batch, {n, n}, "the reflectors"),
+                     ResultElements<T>(results.taus, batch, {n}, "taus"),
+                     ResultElements<R>(results.d, batch, {n}, "d"),
+                     ResultElements<R>(results.e, batch, {n}, "e")},
+            .info = Elements<int32_t>(info, batch, {}, "info")});
+  });
+}
+
+void EighSubset(ffi::ThreadPool pool, ffi::AnyBuffer a, Result values, Result vectors, Result below,
+                Result above, Result norm, Result info, int64_t count, bool lower, int64_t start,
+                bool symmetrize) {
+  RunEighSubset(pool, a, values, below, above, norm, info, {.vectors = &vectors},
+                {.lower = lower, .symmetrize = symmetrize}, start, count);
+}
+
+void EighSubsetFactored(ffi::ThreadPool pool, ffi::AnyBuffer a, Result values, Result vectors,
+                        Result below, Result above, Result norm, Result reflectors, Result taus,
+                        Result d, Result e, Result info, int64_t count, bool lower, int64_t start,
+                        bool symmetrize) {
+  RunEighSubset(pool, a, values, below, above, norm, info,
+                {.vectors = &vectors, .reflectors = &reflectors, .taus = &taus, .d = &d, .e = &e},
+                {.lower = lower, .symmetrize = symmetrize}, start, count);
+}
+
+void EigvalshSubset(ffi::ThreadPool pool, ffi::AnyBuffer a, Result values, Result below,
+                    Result above, Result norm, Result info, int64_t count, bool lower,
+                    int64_t start, bool symmetrize) {
+  RunEighSubset(pool, a, values, below, above, norm, info, {},
+                {.lower = lower, .symmetrize = symmetrize}, start, count);
+}
+
+// Solves with λ - A on the complement of the chosen vectors, given A's tridiagonal form. A itself,
+// the values and the vectors are operands for the derivative, which Python has.
+template <class T>
+struct EighSubsetSolveProblem {
+  using R = Real<T>;
+
+  int64_t batch, n;
+  blocked::Chosen chosen;
+  blocked::FormArrays<const T, const R> form;
+  const T* b;
+  T* x;
+
+  bool IsEmpty() const { return n * chosen.count == 0; }
+  void RunEmpty() const {}
+
+  CpuPath path() const { return CpuPath::kTile; }
+
+  void RunInTiles(ffi::ThreadPool& pool) const {
+    using Eigen = blocked::ChosenEigen<T>;
+    const int64_t size = n * n, count = chosen.count;
+    const double operations = 8.0 * static_cast<double>(size) * static_cast<double>(count + 8);
+    ForEachInTasks(
+        pool, batch, BlockedNanoseconds<T>(operations),
+        [&] { return Eigen(n, chosen, /*vectors=*/true); },
+        [&](Eigen& eigen, int64_t i, const blocked::RunTasks& run_tasks) {
+          T* const own = x + i * n * count;
+          if (!eigen.SolveInComplement(
+                  {form.reflectors + i * size, form.taus + i * n, form.d + i * n, form.e + i * n},
+                  b + i * n * count, own, run_tasks)) {
+            FillWithNaN(n * count, own);
+          }
+        });
+  }
+};
+
+void EighSubsetSolve(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer reflectors,
+                     ffi::AnyBuffer taus, ffi::AnyBuffer d, ffi::AnyBuffer e, ffi::AnyBuffer w,
+                     ffi::AnyBuffer v, ffi::AnyBuffer b, Result x, int64_t count, bool,
+                     int64_t start, bool) {
+  const BatchShape shape = SplitSquareBatch(a, "a");
+  const int64_t batch = shape.batch, n = shape.rows;
+  const blocked::Chosen chosen =
+      ReadChosen(n, SplitBatch(w, 1, "the eigenvalues").cols, start, count);
+  DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
+    using R = Real<T>;
+    Elements<T>(a, batch, {n, n}, "a");
+    Elements<R>(w, batch, {count}, "the eigenvalues");
+    Elements<T>(v, batch, {n, count}, "the eigenvectors");
+    RunOnPath(pool, EighSubsetSolveProblem<T>{
+                        .batch = batch,
+                        .n = n,
+                        .chosen = chosen,
+                        .form = {Elements<T>(reflectors, batch, {n, n}, "the reflectors"),
+                                 Elements<T>(taus, batch, {n}, "taus"),
+                                 Elements<R>(d, batch, {n}, "d"), Elements<R>(e, batch, {n}, "e")},
+                        .b = Elements<T>(b, batch, {n, count}, "b"),
+                        .x = ResultElements<T>(x, batch, {n, count}, "x")});
+  });
+}
+
 // The derivatives of eigenvalues and eigenvectors. Callers use them for small matrices only.
 template <class T>
 struct EighDerivativeProblem {
@@ -266,4 +443,8 @@ void EighVjp(ffi::ThreadPool pool, ffi::AnyBuffer w, ffi::AnyBuffer v, ffi::AnyB
 LINALG_CPU_HANDLER(linalg_eigh, linalg::Eigh);
 LINALG_CPU_HANDLER(linalg_eigh_jvp, linalg::EighJvp);
 LINALG_CPU_HANDLER(linalg_eigh_vjp, linalg::EighVjp);
+LINALG_CPU_HANDLER(linalg_eigh_subset, linalg::EighSubset);
+LINALG_CPU_HANDLER(linalg_eigh_subset_factored, linalg::EighSubsetFactored);
+LINALG_CPU_HANDLER(linalg_eigh_subset_solve, linalg::EighSubsetSolve);
 LINALG_CPU_HANDLER(linalg_eigvalsh, linalg::Eigvalsh);
+LINALG_CPU_HANDLER(linalg_eigvalsh_subset, linalg::EigvalshSubset);

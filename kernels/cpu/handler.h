@@ -14,17 +14,17 @@ namespace internal {
 template <class T, size_t>
 using Repeated = T;
 
-template <size_t... kOperands, size_t... kResults, size_t... kAttributes>
+template <size_t kTarget, size_t... kOperands, size_t... kResults, size_t... kAttributes>
 auto FunctionWith(std::index_sequence<kOperands...>, std::index_sequence<kResults...>,
                   std::index_sequence<kAttributes...>)
     -> void (*)(ffi::ThreadPool, Repeated<ffi::AnyBuffer, kOperands>...,
-                Repeated<Result, kResults>..., Repeated<bool, kAttributes>...);
+                Repeated<Result, kResults>..., AttributeType<kTarget, kAttributes>...);
 
 template <size_t kTarget>
 using FunctionOf =
-    decltype(FunctionWith(std::make_index_sequence<kTargets[kTarget].operands()>(),
-                          std::make_index_sequence<kTargets[kTarget].results()>(),
-                          std::make_index_sequence<CountAttributes(kTargets[kTarget])>()));
+    decltype(FunctionWith<kTarget>(std::make_index_sequence<kTargets[kTarget].operands()>(),
+                                   std::make_index_sequence<kTargets[kTarget].results()>(),
+                                   std::make_index_sequence<CountAttributes(kTargets[kTarget])>()));
 
 }  // namespace internal
 

@@ -220,6 +220,77 @@ void Svdvals(ffi::ThreadPool pool, ffi::AnyBuffer a, Result s, Result info) {
   RunSvd(pool, a, nullptr, s, nullptr, info);
 }
 
+// Chosen singular values, by their indices in descending order, and thin factors of them. `u` and
+// `vh` are null where values alone are wanted.
+template <class T>
+struct SvdSubsetProblem {
+  using R = Real<T>;
+
+  int64_t batch, m, n;
+  blocked::Chosen chosen;
+  const T* a;
+  T* u;
+  R* s;
+  T* vh;
+  int32_t* info;
+
+  bool IsEmpty() const { return m * n == 0; }
+  void RunEmpty() const { std::fill_n(info, batch, 0); }
+
+  CpuPath path() const { return CpuPath::kTile; }
+
+  void RunInTiles(ffi::ThreadPool& pool) const {
+    using Blocked = blocked::SingularValues<T>;
+    const bool vectors = u != nullptr;
+    const int64_t count = chosen.count;
+    ForEachInTasks(
+        pool, batch, BlockedSvdNanoseconds<T>(m, n, /*vectors=*/false),
+        [&] { return Blocked(m, n, /*full=*/false, vectors, chosen); },
+        [&](Blocked& blocked, int64_t i, const blocked::RunTasks& run_tasks) {
+          R* const values = s + i * count;
+          T *const left = PartOf(u, i * m * count), *const right = PartOf(vh, i * count * n);
+          info[i] = blocked.Solve(a + i * m * n, values, left, right, run_tasks);
+          if (info[i] == 0) return;
+          FillWithNaN(count, values);
+          FillWithNaN(m * count, left);
+          FillWithNaN(count * n, right);
+        });
+  }
+};
+
+void RunSvdSubset(ffi::ThreadPool& pool, const ffi::AnyBuffer& a, Result* u, Result& s, Result* vh,
+                  Result& info, int64_t start, int64_t count) {
+  const auto [batch, m, n] = SplitBatch(a, 2, "a");
+  if (count != SplitBatch(*s, 1, "the singular values").cols) {
+    throw BadArgument("the singular values", "be as many as the attribute count");
+  }
+  if (start < 0 || start > std::min(m, n) - count) {
+    throw BadArgument("start", "be between 0 and min(m, n) - count");
+  }
+  DispatchDtype(a.element_type(), [&, batch = batch, m = m, n = n]<class T>(std::type_identity<T>) {
+    RunOnPath(pool,
+              SvdSubsetProblem<T>{.batch = batch,
+                                  .m = m,
+                                  .n = n,
+                                  .chosen = {.start = start, .count = count},
+                                  .a = Elements<T>(a, batch, {m, n}, "a"),
+                                  .u = ResultElements<T>(u, batch, {m, count}, "u"),
+                                  .s = Elements<Real<T>>(s, batch, {count}, "the singular values"),
+                                  .vh = ResultElements<T>(vh, batch, {count, n}, "vh"),
+                                  .info = Elements<int32_t>(info, batch, {}, "info")});
+  });
+}
+
+void SvdSubset(ffi::ThreadPool pool, ffi::AnyBuffer a, Result u, Result s, Result vh, Result info,
+               int64_t count, int64_t start) {
+  RunSvdSubset(pool, a, &u, s, &vh, info, start, count);
+}
+
+void SvdvalsSubset(ffi::ThreadPool pool, ffi::AnyBuffer a, Result s, Result info, int64_t count,
+                   int64_t start) {
+  RunSvdSubset(pool, a, nullptr, s, nullptr, info, start, count);
+}
+
 // The factors of square matrices. Derivatives of small ones are computed here.
 template <class T>
 struct SquareFactors {
@@ -336,5 +407,7 @@ void SvdVjp(ffi::ThreadPool pool, ffi::AnyBuffer u, ffi::AnyBuffer s, ffi::AnyBu
 
 LINALG_CPU_HANDLER(linalg_svd, linalg::Svd);
 LINALG_CPU_HANDLER(linalg_svd_jvp, linalg::SvdJvp);
+LINALG_CPU_HANDLER(linalg_svd_subset, linalg::SvdSubset);
 LINALG_CPU_HANDLER(linalg_svd_vjp, linalg::SvdVjp);
 LINALG_CPU_HANDLER(linalg_svdvals, linalg::Svdvals);
+LINALG_CPU_HANDLER(linalg_svdvals_subset, linalg::SvdvalsSubset);

@@ -29,6 +29,10 @@ CHOLESKY_DERIVATIVE = {"cpu": None, "cuda": Limit(16, nbytes=1152)}
 EIGH_DERIVATIVE = {"cpu": Limit(32), "cuda": Limit(32)}
 SVD_DERIVATIVE = {"cpu": Limit(32), "cuda": Limit(32)}
 QR_DERIVATIVE = {"cpu": Limit(32), "cuda": Limit(8)}
+# Matrices that are decomposed whole where a part of their spectrum is wanted; by the smaller side
+# for singular values. These limits, of the kernels in lanes, were not measured.
+EIGH_SUBSET = {"cpu": Limit(72)}
+SVD_SUBSET = {"cpu": Limit(32)}
 COFACTORS = {"cpu": Limit(512), "cuda": Limit(12, nbytes=1152)}
 # Positive definite systems with few right-hand sides that a team of threads solves with their
 # log-determinants: matrix and right-hand sides fit every GPU. This limit was not measured.
@@ -110,6 +114,12 @@ def suits_products(platform: str, a: Any, b: Any, **conjugate: bool) -> bool:
 def may_be_within(limits: Mapping[str, Limit], a: Any) -> bool:
   """Whether matrices of these sizes go to a handler on any platform."""
   return _all_at_most(a.shape[-2:], max(limit.side for limit in limits.values()))
+
+
+def any_within(limits: Mapping[str, Limit], a: Any) -> bool:
+  """Whether one side of matrices of these sizes is known to be within the limit of any platform."""
+  side = max(limit.side for limit in limits.values())
+  return any(isinstance(size, int) and size <= side for size in a.shape[-2:])
 
 
 def may_be_small_products(a: Any, b: Any) -> bool:

@@ -23,8 +23,14 @@ from linalg._core.checks import check_converged
 from linalg._core.linear_rules import linear_pair
 from linalg._core.operands import as_arrays, check_matrix, real_dtype
 from linalg._core.public import public
-from linalg._core.tuning import SVD_DERIVATIVE, may_be_within, within
-from linalg._factorizations.eigh import eigh_p, eigvalsh_p
+from linalg._core.tuning import (
+  SVD_DERIVATIVE,
+  SVD_SUBSET,
+  any_within,
+  may_be_within,
+  within,
+)
+from linalg._factorizations.eigh import eigh_p, eigvalsh_p, subset_range
 from linalg._factorizations.matmul import product
 
 __all__ = ["SVDResult", "svd", "svd_ex", "svdvals", "svdvals_ex"]
@@ -130,6 +136,61 @@ svd_p = _make_operation("m n -> m min(m,n), min(m,n), min(m,n) n, ()", full_matr
 svd_full_p = _make_operation("m n -> m m, min(m,n), n n, ()", full_matrices=True)
 
 
+# Chosen singular values. Derivatives of the values use their vectors alone. Derivatives of
+# the vectors use all factors.
+
+_SUBSET = {"start": 0, "count": 1}
+
+
+def _subset_tangents(u, s, vh, da, start, count):
+  """The chosen columns of `_tangents`, without the products for the others."""
+  chosen = slice(start, start + count)
+  k = s.shape[-1]
+  m, n = da.shape[-2:]
+  v = adjoint(vh)
+  forward = product(da, v[..., chosen])
+  backward = product(da, u[..., chosen], adjoint_a=True)
+  p = product(u, forward, adjoint_a=True)
+  q = product(v, backward, adjoint_a=True)  # the chosen columns of Pᴴ
+  norm = jnp.max(s, axis=-1, initial=0, keepdims=True)[..., None]
+  ones = ones_of_values(s, with_zero=m != n)[..., chosen]
+  one = one_of_first_order(ones)[..., None]
+  inverse_of = lambda x: (reciprocal_gaps(x, norm, k) * one).astype(p.dtype)
+  row, col = s[..., None, chosen], s[..., :, None]
+  together = (p + q) * inverse_of(row - col)
+  apart = (p - q) * inverse_of(row + col)
+  du = product(u, (together + apart) / 2)
+  dv = product(v, (together - apart) / 2)
+  if m > n:
+    du = du + (forward - product(u, p)) * inverse_of(row)
+  if m < n:
+    dv = dv + (backward - product(v, q)) * inverse_of(row)
+  return [du, ones * values_tangent(u[..., chosen], forward, axis=-2), adjoint(dv)]
+
+
+def _svd_subset_fallback(a, *, start, count):
+  u, s, vh, info = svd_p(a)
+  chosen = slice(start, start + count)
+  return [u[..., chosen], s[..., chosen], vh[..., chosen, :], info]
+
+
+def _svd_subset_jvp(primals, tangents, *, start, count):
+  (a,), (da,) = primals, tangents
+  u, s, vh, info = svd_p(a)
+  chosen = slice(start, start + count)
+  return (u[..., chosen], s[..., chosen], vh[..., chosen, :], info), (
+      *_subset_tangents(u, s, vh, da, start, count), None)
+
+
+svd_subset_p = ffi.operation(
+    "linalg_svd_subset",
+    "m n -> m count, count, count n, ()",
+    lambda dtype, **_: (dtype, real_dtype(dtype), dtype, jnp.int32),
+    attributes=_SUBSET,
+    jvp=_svd_subset_jvp,
+    fallback=_svd_subset_fallback)
+
+
 def values_tangent(x, y, axis):
   """dS = Re diag(Uᴴ dA V) of thin factors.
 
@@ -157,6 +218,26 @@ svdvals_p = ffi.operation(
     fallback=_svdvals_fallback)
 
 
+def _svdvals_subset_jvp(primals, tangents, **chosen):
+  (a,), (da,) = primals, tangents
+  u, s, vh, info = svd_subset_p(a, **chosen)
+  return (s, info), (values_tangent(u, product(da, vh, adjoint_b=True), axis=-2), None)
+
+
+def _svdvals_subset_fallback(a, *, start, count):
+  s, info = svdvals_p(a)
+  return [s[..., start : start + count], info]
+
+
+svdvals_subset_p = ffi.operation(
+    "linalg_svdvals_subset",
+    "m n -> count, ()",
+    lambda dtype, **_: (real_dtype(dtype), jnp.int32),
+    attributes=_SUBSET,
+    jvp=_svdvals_subset_jvp,
+    fallback=_svdvals_subset_fallback)
+
+
 def _descending(w):
   """Returns P with P |w| in descending order. It is a matrix, since a gather has no sharding."""
   order = jnp.argsort(-jnp.abs(jax.lax.stop_gradient(w)), axis=-1)
@@ -173,7 +254,14 @@ def _hermitian_svd(a):
   return product(v, columns), s, adjoint(product(v * sign[..., None, :], columns)), info
 
 
-def _svdvals(a, hermitian):
+def _svdvals(a, hermitian, chosen=None):
+  if chosen is not None:
+    # Also the values next to the chosen ones, which these may equal.
+    start, stop = max(chosen.start - 1, 0), chosen.stop + (chosen.stop < min(a.shape[-2:]))
+    s, info = svdvals_subset_p(a, start=start, count=stop - start)
+    largest = jnp.max(s, axis=-1, keepdims=True, initial=0)
+    s = without_second_derivative(s, s, largest)
+    return s[..., chosen.start - start : chosen.stop - start], info
   if hermitian:
     # Eigenvalues of opposite signs may have equal magnitudes and still have second derivatives.
     w, info = eigvalsh_p(a, lower=True, symmetrize=True)
@@ -191,25 +279,30 @@ def _svd(name, a, full_matrices, compute_uv, hermitian, subset_by_index) -> tupl
   check_matrix(name, a)
   if hermitian and a.shape[-1] != a.shape[-2]:
     raise ValueError(f"Argument to {name}(hermitian=True) must be square, got {a.shape}")
-  whole = (0, jax.core.min_dim(*a.shape[-2:]))
-  if subset_by_index is not None and subset_by_index != whole:
-    if full_matrices and compute_uv:
-      raise ValueError(f"{name}: subset_by_index needs full_matrices=False.")
-    start, stop = subset_by_index
-    if not 0 <= start < stop <= whole[1]:
-      raise ValueError(
-          f"{name}: subset_by_index must be a range within (0, {whole[1]}), got "
-          f"{subset_by_index}.")
-    whole = subset_by_index
-  chosen = slice(*whole)
+  smaller = jax.core.min_dim(*a.shape[-2:])
+  wanted = subset_range(name, subset_by_index, smaller)
   real = real_dtype(dtype)
+  if wanted is None:
+    if not compute_uv:
+      s, info = _svdvals(a, hermitian)
+      return s.astype(real), info
+    u, s, vh, info = (_hermitian_svd if hermitian else svd_full_p if full_matrices else svd_p)(a)
+    return u.astype(dtype), s.astype(real), vh.astype(dtype), info
+  if full_matrices and compute_uv:
+    raise ValueError(f"{name}: subset_by_index needs full_matrices=False.")
+  start, count = wanted
+  chosen = slice(start, start + count)
+  # Small matrices are decomposed whole, and so are those whose eigenvalues have other orders.
+  cut = hermitian or count == 0 or any_within(SVD_SUBSET, a)
   if not compute_uv:
-    s, info = _svdvals(a, hermitian)
-    return s[..., chosen].astype(real), info
-  u, s, vh, info = (_hermitian_svd if hermitian else svd_full_p if full_matrices else svd_p)(a)
-  if not full_matrices:
-    u, vh = u[..., chosen], vh[..., chosen, :]
-  return u.astype(dtype), s[..., chosen].astype(real), vh.astype(dtype), info
+    s, info = _svdvals(a, hermitian, None if cut else chosen)
+    return (s[..., chosen] if cut else s).astype(real), info
+  if cut:
+    u, s, vh, info = (_hermitian_svd if hermitian else svd_p)(a)
+    u, s, vh = u[..., chosen], s[..., chosen], vh[..., chosen, :]
+  else:
+    u, s, vh, info = svd_subset_p(a, start=start, count=count)
+  return u.astype(dtype), s.astype(real), vh.astype(dtype), info
 
 
 _STATIC = ("full_matrices", "compute_uv", "hermitian", "subset_by_index")
@@ -259,8 +352,9 @@ def svd(
     compute_uv: whether to return the vectors.
     hermitian: whether A is Hermitian. If so, `eigh` of (A + Aᴴ) / 2 gives the factors, which is
       faster.
-    subset_by_index: (start, stop), the singular values to return, counted from the largest. The
-      vectors are cut likewise if `full_matrices` is false. All are computed.
+    subset_by_index: (start, stop), the singular values to return, counted from the largest. Their
+      vectors are returned too, which needs full_matrices=False. On a CPU only these are computed,
+      unless min(m, n) is small, or `hermitian` is true.
 
   Returns:
     SVDResult(U, S, Vh): (..., m, k) or (..., m, m), real (..., k) in descending order, and (..., k,
@@ -278,7 +372,9 @@ def svd(
 
   Algorithm: small matrices are computed one per lane, the smallest by one-sided Jacobi, others by
   reduction to bidiagonal form and implicit QR. Larger ones are computed in tiles, by that reduction
-  and divide and conquer. The largest, and those with few rows or columns, use LAPACK gesdd.
+  and divide and conquer. The largest, and those with few rows or columns, use LAPACK gesdd. A few
+  chosen values are found by bisection, and their vectors by inverse iteration. Derivatives of
+  chosen vectors compute all vectors. Derivatives of chosen values do not.
 
   Example:
     >>> import jax.numpy as jnp, linalg
@@ -350,15 +446,19 @@ def svd_ex(
   return _svd("svd_ex", a, full_matrices, compute_uv, hermitian, subset_by_index)
 
 
-@public()
-def svdvals(x: ArrayLike, /) -> jax.Array:
+@public("subset_by_index")
+def svdvals(
+    x: ArrayLike, /, *, subset_by_index: tuple[int, int] | None = None
+) -> jax.Array:
   """Singular values; `jax.numpy.linalg.svdvals`.
 
   Args:
     x: matrices (..., m, n), as for `svd`.
+    subset_by_index: (start, stop), the singular values to return, as for `svd`.
 
   Returns:
-    The singular values, real (..., min(m, n)), in descending order; NaN where `svd` gives NaN.
+    The singular values, real (..., min(m, n)) or (..., stop - start), in descending order; NaN
+    where `svd` gives NaN.
 
   The first derivative is right for symmetric functions of equal singular values. Second derivatives
   are NaN there, as they are in `eigvalsh`. `matrix_norm` has them for their sum.
@@ -373,7 +473,7 @@ def svdvals(x: ArrayLike, /) -> jax.Array:
     >>> print(linalg.svdvals(jnp.diag(jnp.array([2.0, 3.0]))).round(4))
     [3. 2.]
   """
-  s, info = _svd("svdvals", x, True, False, False, None)
+  s, info = _svd("svdvals", x, True, False, False, subset_by_index)
   check_converged(info, "singular values")
   return s
 
@@ -386,15 +486,17 @@ def smooth_svdvals(a: jax.Array) -> jax.Array:
   return s
 
 
-@public()
-def svdvals_ex(x: ArrayLike, /) -> tuple[jax.Array, jax.Array]:
+@public("subset_by_index")
+def svdvals_ex(
+    x: ArrayLike, /, *, subset_by_index: tuple[int, int] | None = None
+) -> tuple[jax.Array, jax.Array]:
   """`svdvals`, with an info for each matrix.
 
   Args:
-    x: as for `svdvals`.
+    x, subset_by_index: as for `svdvals`.
 
   Returns:
-    (S, info): real (..., min(m, n)), and int32 (...), as from `svd_ex`.
+    (S, info): the values of `svdvals`, and int32 (...), as from `svd_ex`.
 
   Example:
     >>> import jax.numpy as jnp, linalg
@@ -403,5 +505,5 @@ def svdvals_ex(x: ArrayLike, /) -> tuple[jax.Array, jax.Array]:
     >>> print(info)
     [ 0 -1]
   """
-  s, info = _svd("svdvals_ex", x, True, False, False, None)
+  s, info = _svd("svdvals_ex", x, True, False, False, subset_by_index)
   return s, info

@@ -11,7 +11,7 @@ from linalg._core.checks import check, check_converged
 from linalg._core.operands import as_arrays, check_square, incompatible, real_dtype
 from linalg._core.public import public
 from linalg._factorizations.cholesky import cholesky_p
-from linalg._factorizations.eigh import eigh_p, eigvalsh_p, of_first_order_if_equal
+from linalg._factorizations.eigh import eigh_of, eigvalsh_of, subset_range
 from linalg._factorizations.matmul import congruence, product
 from linalg._factorizations.triangular import triangular_solve_p
 
@@ -37,6 +37,19 @@ def _restore(factor, y, problem):
       factor, y, left_side=True, lower=True, transpose_a=True, conjugate_a=True)
 
 
+def _chosen(eigvals, subset_by_index, n):
+  """(start, count) of the eigenvalues, or None for all, from either parameter."""
+  name = "eigh_generalized"
+  if eigvals is None:
+    return subset_range(name, subset_by_index, n)
+  if subset_by_index is not None:
+    raise ValueError(f"{name}: only one of eigvals and subset_by_index may be given.")
+  start, stop = eigvals[0], eigvals[1] + 1
+  if isinstance(n, int):
+    start, stop, _ = slice(start, stop).indices(n)
+  return subset_range(name, (start, max(start, stop)), n)
+
+
 @overload
 def eigh_generalized(
     a: ArrayLike,
@@ -49,6 +62,7 @@ def eigh_generalized(
     eigvals: tuple[int, int] | None = None,
     type: int = 1,
     check_finite: bool = True,
+    subset_by_index: tuple[int, int] | None = None,
 ) -> tuple[jax.Array, jax.Array]: ...
 
 
@@ -64,6 +78,7 @@ def eigh_generalized(
     eigvals: tuple[int, int] | None = None,
     type: int = 1,
     check_finite: bool = True,
+    subset_by_index: tuple[int, int] | None = None,
 ) -> jax.Array: ...
 
 
@@ -80,6 +95,7 @@ def eigh_generalized(
     eigvals: tuple[int, int] | None = None,
     type: int = 1,
     check_finite: bool = True,
+    subset_by_index: tuple[int, int] | None = None,
 ) -> jax.Array: ...
 
 
@@ -95,12 +111,13 @@ def eigh_generalized(
     eigvals: tuple[int, int] | None = None,
     type: int = 1,
     check_finite: bool = True,
+    subset_by_index: tuple[int, int] | None = None,
 ) -> jax.Array | tuple[jax.Array, jax.Array]: ...
 
 
 @public(
     "lower", "eigvals_only", "overwrite_a", "overwrite_b", "turbo", "eigvals", "type",
-    "check_finite")
+    "check_finite", "subset_by_index")
 def eigh_generalized(
     a: ArrayLike,
     b: ArrayLike | None = None,
@@ -112,6 +129,7 @@ def eigh_generalized(
     eigvals: tuple[int, int] | None = None,
     type: int = 1,
     check_finite: bool = True,
+    subset_by_index: tuple[int, int] | None = None,
 ) -> Any:
   """Eigenvalues and eigenvectors of A v = w B v; `jax.scipy.linalg.eigh`.
 
@@ -123,8 +141,9 @@ def eigh_generalized(
       None is the identity.
     lower: which triangle of `a` and of `b` is read.
     eigvals_only: whether to return the eigenvalues alone.
-    eigvals: (first, last), the indices of the eigenvalues to return, the last included. All are
-      computed.
+    eigvals: (first, last), the indices of the eigenvalues to return, the last included.
+    subset_by_index: (start, stop), as for `eigh`: `stop` is excluded. SciPy's parameter of this
+      name, which includes the last index, is that of `linalg.scipy.eigh`.
     type: 1 for A v = w B v, 2 for A B v = w v, 3 for B A v = w v.
     overwrite_a, overwrite_b, turbo, check_finite: not used.
 
@@ -166,13 +185,13 @@ def eigh_generalized(
     check(info, INDEFINITE)
     factor = factor if lower else adjoint(factor)
     matrix = _reduce(matrix, factor, type)
-  chosen = slice(None) if eigvals is None else slice(eigvals[0], eigvals[1] + 1)
+  chosen = _chosen(eigvals, subset_by_index, matrix.shape[-1])
   real = real_dtype(dtype)
   if eigvals_only:
-    w, info = eigvalsh_p(matrix, lower=True, symmetrize=True)
+    w, info = eigvalsh_of(matrix, chosen, lower=True, symmetrize=True)
     check_converged(info, "eigendecomposition")
-    return of_first_order_if_equal(w)[..., chosen].astype(real)
-  w, v, info = eigh_p(matrix, lower=True, symmetrize=True)
+    return w.astype(real)
+  w, v, info = eigh_of(matrix, chosen, lower=True, symmetrize=True)
   check_converged(info, "eigendecomposition")
   v = v if factor is None else _restore(factor, v, type)
-  return w[..., chosen].astype(real), v[..., chosen].astype(dtype)
+  return w.astype(real), v.astype(dtype)

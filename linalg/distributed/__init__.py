@@ -28,11 +28,12 @@ from linalg.distributed._positive_definite import (
     cholesky,
     cholesky_ex,
 )
+from linalg.distributed._qr import qr
 from linalg.distributed._randomized import RandomizedSVDResult, randomized_svd
 from linalg.distributed._report import Report, report
 from linalg.distributed._solve import det, inv, inv_ex, slogdet, solve, solve_ex
 from linalg.distributed._stacks import batched
-from linalg.distributed._tall import lstsq, pinv, qr, svd, svdvals
+from linalg.distributed._svd import lstsq, pinv, svd, svdvals
 from linalg.distributed._triangular import solve_triangular
 
 __all__ = [

@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +19,7 @@ from linalg._core.public import public
 from linalg._factorizations.eigh import EighResult
 from linalg._functions.eigh_generalized import INDEFINITE
 from linalg._functions.hermitian_functions import inverse_root, inverse_root_from_one
-from linalg.distributed._cyclic import Cyclic, cyclic_of
+from linalg.distributed._cyclic import Cyclic
 from linalg.distributed._eigh import (
   Spectrum,
   columns_of_all,
@@ -82,7 +81,7 @@ def _funm_jvp(s, g, f, primals, tangents):
   c = multiply_p(
       v.conj(), multiply_p(da, v, grid=g), grid=g, transpose=(True, False))
   # At equal eigenvalues the derivative of V is not right for a derivative of this formula.
-  c = c * one_of_first_order(ones_of_first_order(w)).astype(c.dtype)
+  c = c * one_of_first_order(ones_of_first_order(w))[0].astype(c.dtype)
   c = multiply_p(v, _weighted(g, f, c, w, *numbers), grid=g)
   change = multiply_p(c, v.conj(), grid=g, transpose=(False, True))
   if numbers:
@@ -168,7 +167,7 @@ def inverse_pth_root(
 
   Returns:
     The root (..., n, n), sharded as A is. Without either epsilon, it is NaN where A is not positive
-    definite. With one, eigenvalues below 0 count as 0 before it is added.
+    definite. If one is given, eigenvalues below 0 count as 0 before it is added.
 
   Algorithm and derivatives: those of `funm_hermitian`. An epsilon takes the largest eigenvalue
   first, by `eigvalsh`.

@@ -150,8 +150,7 @@ def rows_of(
         f"{name}: the {whole} of the matrix are sharded: {jax.typeof(a).str_short(True)}. Its "
         f"{sharded} may be; reshard it first: jax.sharding.reshard(a, "
         f"{partition(spec_of(rows or columns))}).")
-  taken = [axis for entry in batch for axis in entry]
-  free = tuple(axis for axis in layout.mesh.axis_names if axis not in taken)
+  free = _free(layout)
   chosen = (rows or free) if axes is None else _names(axes)
   if chosen is None or not _different(chosen, free):
     raise ValueError(
@@ -203,9 +202,34 @@ def squares_of(name: str, a: jax.Array, axes: Places) -> Layout:
   return Layout(layout.mesh, placed(name, a, layout, axes))
 
 
+def shared_of(name: str, a: jax.Array, axes: Places) -> Layout:
+  """The layout of matrices of any shape whose rows, columns or both are sharded.
+
+  `axes` is as for `square_of`. Where nothing is known, the rows are sharded over all axes of the
+  mesh that no batch dimension has.
+  """
+  layout = layout_of(name, a)
+  own = layout.spec[-2:]
+  if axes is not None:
+    own = placed(name, a, layout, axes)
+  elif not any(own):
+    own = (_free(layout), ())
+    if not own[0]:
+      raise ValueError(
+          f"{name}: the batch is sharded over all axes of the mesh; use linalg.{name}.")
+    _refuse_otherwise(name, a, layout, axes, (*layout.spec[:-2], *own))
+  return Layout(layout.mesh, (*layout.spec[:-2], *own))
+
+
+def _free(layout: Layout) -> Axes:
+  """The axes of the mesh that no batch dimension has."""
+  taken = [axis for entry in layout.spec[:-2] for axis in entry]
+  return tuple(axis for axis in layout.mesh.axis_names if axis not in taken)
+
+
 def placed(name: str, a: jax.Array, layout: Layout, axes: Places) -> tuple[Axes, Axes]:
   """The axes of rows and columns that `axes` names."""
-  names = layout.mesh.axis_names
+  names = _free(layout)
   is_pair = isinstance(axes, tuple) and len(axes) == 2 and not all(
       isinstance(x, str) for x in axes)
   pair: Any = axes if is_pair else (axes, None)

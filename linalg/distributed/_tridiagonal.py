@@ -88,6 +88,9 @@ def _magnitude(x: jax.Array) -> jax.Array:
   return jnp.max(jnp.abs(x))
 
 
+_times = functools.partial(jnp.matmul, precision=lax.Precision.HIGHEST)
+
+
 def _square(x: jax.Array) -> jax.Array:
   return (x * x.conj()).real
 
@@ -110,8 +113,9 @@ def reflector(x: jax.Array, c: jax.Array) -> tuple[jax.Array, jax.Array, jax.Arr
   norm = jnp.sqrt(_square(alpha) + square)
   is_done = (square == 0) & (alpha.imag == 0)
   beta = jnp.where(alpha.real < 0, norm, -norm)
-  tau = jnp.where(is_done, 0, (beta - alpha) / jnp.where(is_done, 1, beta).astype(x.dtype))
-  v = jnp.where(is_head, jnp.ones((), x.dtype), rest / jnp.where(is_done, 1, alpha - beta))
+  new = jnp.where(is_done, 1, beta).astype(x.dtype)
+  tau = jnp.where(is_done, 0, (new - alpha) / new)
+  v = jnp.where(is_head, jnp.ones((), x.dtype), rest / jnp.where(is_done, 1, alpha - new))
   return jnp.where(is_done, 0, v), tau, jnp.where(is_done, alpha.real, beta) * scale
 
 
@@ -138,33 +142,30 @@ def _reduce_panel(g, low, has_vectors, k, state):
   top_number = first + jnp.arange(width, dtype=first.dtype)
   panel = cut(a, first, width, 1).mT
 
-  def at(x, j):
-    return cut(x, j, 1, 0)[0]
-
   def column(j, carry):
-    v, w, v_own, w_own, w_top, found = carry
+    v, v_own, w_own, w_top, found = carry
     c = first + j
     # Column c of the updated matrix needs row c of V and W.
     v_row, w_row = cut(v, c, 1, 1)[:, 0], cut(w_top, j, 1, 1)[:, 0]
-    x = at(panel, j) - w_row.conj() @ v_own - v_row.conj() @ w_own
+    x = cut(panel, j, 1, 0)[0] - _times(w_row.conj(), v_own) - _times(v_row.conj(), w_own)
     x = _spread(g, x)
     new, tau, beside = reflector(x, c)
     new_own = _own(g, p, new)
-    y = jnp.where(own_number > c, a @ new, 0)
+    y = jnp.where(own_number > c, _times(a, new), 0)
     # The panel's own rows of y go to all devices, for the next columns of the panel.
     y_top = cut(y, (k - low) * g.block, g.block, 0)
     y_top = put(g.varying(jnp.zeros((g.devices, g.block), y.dtype)), y_top[None], p, 0)
     sums = jnp.concatenate([
-        w_own.conj() @ new_own, v_own.conj() @ new_own, y_top.reshape(-1),
-        (new_own.conj() @ y)[None]])
+        _times(w_own.conj(), new_own), _times(v_own.conj(), new_own), y_top.reshape(-1),
+        _times(new_own.conj(), y)[None]])
     sums = lax.psum(sums, g.axes)
     by_w, by_v, y_top, inner = (
         sums[:width], sums[width : 2 * width], sums[2 * width : 3 * width], sums[-1])
-    inner = inner.real - 2 * (by_v.conj() @ by_w).real
+    inner = inner.real - 2 * _times(by_v.conj(), by_w).real
     half = (0.5 * _square(tau) * inner).astype(y.dtype)
 
     def corrected(y, v, w, new):
-      return tau * (y - by_w @ v - by_v @ w) - half * new
+      return tau * (y - _times(by_w, v) - _times(by_v, w)) - half * new
 
     new_w = jnp.where(own_number > c, corrected(y, v_own, w_own, new_own), 0)
     v_top, new_top = cut(v, first, width, 1), cut(new, first, width, 0)
@@ -175,11 +176,11 @@ def _reduce_panel(g, low, has_vectors, k, state):
     found = _Tridiagonal(*(
         put(x, value[None], c) for x, value in zip(
             found, (cut(x, first + j, 1, 0)[0].real, beside, tau), strict=True)))
-    return v, w, v_own, w_own, w_top, found
+    return v, v_own, w_own, w_top, found
 
   zeros = lambda n: g.varying(jnp.zeros((width, n), a.dtype))
-  v, _, v_own, w_own, _, found = lax.fori_loop(
-      0, width, column, (zeros(size), zeros(0), zeros(rows), zeros(rows), zeros(width), found))
+  v, v_own, w_own, _, found = loop(
+      0, width, column, (zeros(size), zeros(rows), zeros(rows), zeros(width), found))
   w = _spread(g, w_own)
   a = a - product(
       jnp.concatenate([v_own, w_own]), jnp.concatenate([w, v]).conj(), transpose_a=True)
@@ -244,9 +245,10 @@ def _to_columns(s: Spectrum, rows: jax.Array) -> jax.Array:
   groups = g.layout.devices(along_rows)
   some = -(-s.chunk // groups)
   # Device (r, c) takes part r of the columns of chunk c.
-  r, c = (jnp.arange(x)[:, None, None] for x in (groups, s.columns))
-  j = jnp.arange(some)
-  wanted = jnp.minimum(c[None, :, 0] * s.chunk + r * some + j, max(s.count - 1, 0))
+  number = lambda dimension: lax.broadcasted_iota(
+      jnp.int32, (groups, s.columns, some), dimension)
+  wanted = number(1) * s.chunk + number(0) * some + number(2)
+  wanted = jnp.minimum(wanted, max(s.count - 1, 0))
   sent = take(rows, s.first + wanted.reshape(-1), 1).reshape(len(rows), -1, some)
   sent = jnp.moveaxis(sent, 1, 0)
   if g.devices > 1:

@@ -123,8 +123,7 @@ def eigh(
     lower: the triangle that is read if `symmetrize_input` is false.
     symmetrize_input: whether to decompose (A + Aᴴ) / 2.
     sort_eigenvalues: not used. They are always in ascending order.
-    subset_by_index: (first, end), the indices of the eigenvalues to return, `end` excluded. All are
-      computed.
+    subset_by_index: (start, stop), as for `linalg.eigh`.
     implementation: if given, JAX's function is called.
 
   Returns:
@@ -140,9 +139,9 @@ def eigh(
     return jax.lax.linalg.eigh(
         x, lower=lower, symmetrize_input=symmetrize_input, sort_eigenvalues=sort_eigenvalues,
         subset_by_index=subset_by_index, implementation=implementation)
-  w, v = linalg.eigh(x, "L" if lower else "U", symmetrize_input)
-  chosen = slice(*(subset_by_index or (None,)))
-  return v[..., chosen], w[..., chosen]
+  w, v = linalg.eigh(
+      x, "L" if lower else "U", symmetrize_input, subset_by_index=subset_by_index)
+  return v, w
 
 
 @with_types_of(jax.lax.linalg.lu)

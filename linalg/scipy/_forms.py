@@ -146,8 +146,8 @@ def eigvalsh(
     b: Hermitian positive definite matrices (..., n, n); None is the identity.
     lower: which triangle of each is read.
     type: 1 for A v = w B v, 2 for A B v = w v, 3 for B A v = w v.
-    subset_by_index: (first, last), the indices of the eigenvalues to return, the last included. All
-      are computed.
+    subset_by_index: (first, last), the indices of the eigenvalues to return, the last
+      included.
     subset_by_value: raises NotImplementedError, because a result's shape cannot depend on values.
     overwrite_a, overwrite_b, check_finite, driver: not used.
 

@@ -28,7 +28,8 @@ class Call:
   def __init__(self, target):
     self._tokens = target.operands, target.results
     self.operands, self.results = self.of_sizes(B, M, N, K)
-    self.attributes = dict.fromkeys(target.attributes, True)
+    self.attributes = {
+        name: target_table.ATTRIBUTES.get(name, True) for name in target.attributes}
     self.square = target.operands[0][1:] == "nn"
     # Whether the first operand may also be complex, since results do not tell its dtype.
     self.any_dtype = sum(x[0] == "T" for x in (*target.operands, *target.results)) == 1
@@ -40,6 +41,8 @@ class Call:
   def takes(self, what, side, i):
     """Whether a change that `_bad` makes to an operand (side 0) or result (1) is none to refuse."""
     token = self._tokens[side][i]
+    if "count" in self.attributes:  # it gives the size k
+      return False
     if token.endswith("!"):  # of any length
       return what in ("longer", "other batch")
     if what != "longer":
@@ -170,7 +173,7 @@ def test_missing_attributes(target):
   for name in call.attributes:
     rest = {key: value for key, value in call.attributes.items() if key != name}
     for spoilt in (rest, rest | {name: 1.5}):
-      with pytest.raises(Exception, match="attribute|expected PRED"):
+      with pytest.raises(Exception, match="attribute|expected (PRED|S64)"):
         _call(target, call.operands, call.results, spoilt)
 
 
@@ -184,8 +187,9 @@ def test_attributes_of_other_types(target):
   call = CALLS[target]
   # If a handler reads no attributes, XLA accepts any.
   for name in [*call.attributes, "unknown"] if call.attributes else []:
-    for value in (np.int64(1), np.uint8(1), "true", np.ones(3), {"lower": True}):
-      with pytest.raises(Exception, match="attribute|expected PRED|dictionary"):
+    number = np.int32(1) if name in target_table.ATTRIBUTES else np.int64(1)
+    for value in (number, np.uint8(1), "true", np.ones(3), {"lower": True}):
+      with pytest.raises(Exception, match="attribute|expected (PRED|S64)|dictionary"):
         _call(target, call.operands, call.results, call.attributes | {name: value})
   _good_call(target)
 

@@ -31,7 +31,7 @@ struct Call {
   std::string_view name;
   std::vector<Buffer> operands, results;
   std::vector<std::string_view> attributes;
-  std::array<bool, 8> values = {};
+  std::array<int64_t, 8> values = {};
   bool good = true;
 };
 
@@ -52,6 +52,9 @@ class Shapes {
       sizes_['m'] = std::max(sizes_['m'], sizes_['n']);
     }
     const int64_t m = sizes_['m'], n = sizes_['n'];
+    if (std::ranges::count(call.attributes, "count") > 0) {
+      sizes_['k'] = std::min({sizes_['k'], m, n});
+    }
     sizes_['X'] = std::min(m, n);
     const bool full = OneIn(random, 2);
     sizes_['Q'] = full ? m : sizes_['X'];
@@ -72,6 +75,12 @@ class Shapes {
     batch_.push_back(Uniform(random, OneIn(random, 20) ? 0 : 1, most));
     if (OneIn(random, 4)) batch_.push_back(Uniform(random, 1, 3));
     if (OneIn(random, 6)) batch_.clear();
+  }
+
+  // The value of an attribute that counts.
+  int64_t Index(Generator& random, std::string_view attribute) const {
+    const int64_t count = sizes_.at('k'), most = std::min(sizes_.at('m'), sizes_.at('n')) - count;
+    return attribute == "count" ? count : Uniform(random, 0, most);
   }
 
   Buffer Make(std::string_view token) const {
@@ -112,6 +121,9 @@ inline Call RandomCall(Generator& random) {
   std::ranges::sort(call.attributes);
   for (size_t i = 0; i < call.attributes.size(); ++i) call.values[i] = OneIn(random, 2);
   const Shapes shapes(random, call);
+  for (size_t i = 0; i < call.attributes.size(); ++i) {
+    if (IsIndex(call.attributes[i])) call.values[i] = shapes.Index(random, call.attributes[i]);
+  }
   std::string_view rest = target.signature;
   bool results = false;
   while (!rest.empty()) {
@@ -173,7 +185,7 @@ inline std::string Describe(const Call& call) {
   text += " ->";
   add(call.results);
   for (size_t i = 0; i < call.attributes.size(); ++i) {
-    text += " " + std::string(call.attributes[i]) + "=" + (call.values[i] ? "1" : "0");
+    text += " " + std::string(call.attributes[i]) + "=" + std::to_string(call.values[i]);
   }
   return text;
 }

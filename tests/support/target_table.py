@@ -28,6 +28,9 @@ TARGETS = {
         tuple(re.findall(r"\w+", row["attributes"])))
     for row in _ROW.finditer(re.sub(r'"\s+"', "", re.sub(r"\s*\\\n\s*", " ", _TABLE)))}
 
+# Values for the attributes that count. The others are of type bool.
+ATTRIBUTES = {"count": np.int64(2), "start": np.int64(1)}
+
 DOUBLE = {"T": np.float64, "R": np.float64, "C": np.complex128, "I": np.int32}
 
 

@@ -115,7 +115,9 @@ std::string Run(Call& call, XLA_FFI_ExecutionContext* pool) {
   std::vector<void*> scalar_pointers(count);
   for (size_t i = 0; i < count; ++i) {
     names[i] = {call.attributes[i].data(), call.attributes[i].size()};
-    scalars[i] = {XLA_FFI_DataType_PRED, &call.values[i]};
+    // A bool is the first byte of a number that is 0 or 1.
+    scalars[i] = {IsIndex(call.attributes[i]) ? XLA_FFI_DataType_S64 : XLA_FFI_DataType_PRED,
+                  &call.values[i]};
     name_pointers[i] = &names[i];
     scalar_pointers[i] = &scalars[i];
   }

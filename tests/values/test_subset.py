@@ -1,0 +1,302 @@
+"""`subset_by_index`: residuals, clusters at the cut, failures, bits and derivatives.
+
+Orders are above those that are decomposed whole. A few values are found one by one, and more by
+divide and conquer.
+"""
+
+import jax
+import jax.numpy as jnp
+import mpmath
+import numpy as np
+import pytest
+
+import linalg
+import matrices
+from linalg._catalogue import checks
+from linalg._factorizations import eigh, svd
+
+ONE_IN = 2
+
+N = 100
+# Few and many, at both ends and inside, one, and all but one.
+RANGES = [(0, 5), (N - 6, N), (47, 53), (99, 100), (10, 80), (0, N - 1)]
+
+
+def _check_eigh(a, start, stop, *results):
+  """LAPACK's limits for A V = V diag(w) and Vᴴ V = I, and for the values."""
+  w, v, alone = map(checks.wide, results)
+  # The norm may be near the end of the range.
+  largest = np.abs(checks.wide(a)).max((-2, -1), keepdims=True)
+  scale = np.where(largest == 0, 1, largest)
+  scaled, w, alone = checks.wide(a) / scale, w / scale[..., 0], alone / scale[..., 0]
+  eps = checks.eps(results[1])
+  norm = checks.norm1(scaled)
+  residual = checks.norm1(scaled @ v - v * w[..., None, :])
+  assert np.all(residual <= 30 * N * eps * norm)
+  assert checks.orthogonality(np.asarray(results[1])) <= 30
+  assert np.all(np.diff(w) >= 0)
+  expected = np.linalg.eigvalsh(scaled)[..., start:stop]
+  for values in (w, alone):
+    assert np.all(np.abs(values - expected) <= 30 * eps * norm[..., None] * np.sqrt(N))
+
+
+def _subset(start, stop):
+  return jax.jit(lambda a: (
+      *linalg.eigh(a, subset_by_index=(start, stop)),
+      linalg.eigvalsh(a, subset_by_index=(start, stop))))
+
+
+@pytest.mark.parametrize(("start", "stop"), RANGES, ids=str)
+def test_matrix_types(start, stop, dtype, rng):
+  """LAPACK's types of spectra in one batch: the cut goes through their clusters."""
+  a = np.stack(list(matrices.hermitian_types(rng, N, dtype).values())).astype(dtype)
+  _check_eigh(a, start, stop, *_subset(start, stop)(a))
+
+
+def test_clusters(dtype, rng):
+  """Equal, nearly equal and glued eigenvalues on both sides of the cut."""
+  wilkinson = np.diag(np.abs(np.arange(21.0) - 10)) + np.eye(21, k=1) + np.eye(21, k=-1)
+  glued = np.zeros((N, N))
+  glued[:84, :84] = np.kron(np.eye(4), wilkinson) + 1e-8 * (np.eye(84, k=21) + np.eye(84, k=-21))
+  spectra = [np.ones(N), 1 + 1e-15 * np.arange(N), np.repeat(np.arange(10.0), 10),
+             np.where(np.arange(N) < 98, 0, 1)]
+  a = np.stack([*(matrices.with_eigenvalues(rng, x, dtype) for x in spectra), glued]).astype(dtype)
+  for start, stop in ((3, 8), (95, 98), (15, 35), (96, 100)):
+    _check_eigh(a, start, stop, *_subset(start, stop)(a))
+
+
+@pytest.mark.parametrize("n", [72, 73, 130])
+def test_no_values_and_all(n, rng):
+  a = matrices.hermitian(rng, (2,), n, np.float64)
+  w, v, info = linalg.eigh_ex(a, subset_by_index=(4, 4))
+  assert w.shape == (2, 0) and v.shape == (2, n, 0) and not info.any()
+  assert linalg.eigvalsh(a, subset_by_index=(0, 0)).shape == (2, 0)
+  for x, y in zip(linalg.eigh(a, subset_by_index=(0, n)), linalg.eigh(a), strict=True):
+    np.testing.assert_array_equal(x, y)
+
+
+def test_triangles(rng):
+  """Only the named triangle is read."""
+  a = matrices.general(rng, (), N, N, np.complex128)
+  for uplo, triangle in (("L", np.tril), ("U", np.triu)):
+    part = triangle(a, -1 if uplo == "L" else 1)
+    whole = part + part.conj().T + np.diag(np.diag(a).real)
+    w = linalg.eigvalsh(a, uplo, symmetrize_input=False, subset_by_index=(3, 8))
+    np.testing.assert_allclose(w, np.linalg.eigvalsh(whole)[3:8], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("count", [4, 40])
+def test_bits_and_failures(count, dtype, rng):
+  """A matrix that is not finite has NaN and info. The others have the bits that they have alone."""
+  a = matrices.hermitian(rng, (5,), N, dtype)
+  spoilt = a.copy()
+  spoilt[2, 3, 3] = np.nan
+  spoilt[4, 0, 1] = np.inf
+  how = {"subset_by_index": (N - count, N)}
+  w, v, info = linalg.eigh_ex(spoilt, **how)
+  np.testing.assert_array_equal(info, [0, 0, -1, 0, -1])
+  assert np.isnan(w[2::2]).all() and np.isnan(v[2::2]).all()
+  for i in (0, 1, 3):
+    alone = linalg.eigh_ex(a[i], **how)
+    np.testing.assert_array_equal(w[i], alone[0])
+    np.testing.assert_array_equal(v[i], alone[1])
+  s, info = linalg.svdvals_ex(spoilt, subset_by_index=(0, count))
+  np.testing.assert_array_equal(info, [0, 0, -1, 0, -1])
+  np.testing.assert_array_equal(s[1], linalg.svdvals(a[1], subset_by_index=(0, count)))
+
+
+@pytest.mark.parametrize("shape", [(N, N), (130, N), (N, 130)], ids=str)
+@pytest.mark.parametrize(("start", "stop"), [(0, 5), (N - 5, N), (30, 36), (10, 80)], ids=str)
+def test_svd(start, stop, shape, dtype, rng):
+  """Clusters, zeros and wide ranges of singular values; the cut goes through them."""
+  spectra = [
+      np.sort(np.abs(rng.standard_normal(N)))[::-1], np.ones(N), 10.0 ** -np.linspace(0, 15, N),
+      np.where(np.arange(N) < 33, 1, 0), np.zeros(N), 1 + 1e-15 * np.arange(N)[::-1]]
+  a = np.stack([matrices.with_singular_values(rng, x, *shape, dtype) for x in spectra])
+  a = np.concatenate([a, matrices.general(rng, (1,), *shape, dtype)]).astype(dtype)
+  chosen = {"subset_by_index": (start, stop)}
+  (u, s, vh), alone = jax.jit(lambda a: (
+      linalg.svd(a, full_matrices=False, **chosen), linalg.svdvals(a, **chosen)))(a)
+  eps, size = checks.eps(u), max(shape)
+  norm = checks.norm1(checks.wide(a))
+  u, s, vh, alone = map(checks.wide, (u, s, vh, alone))
+  forward = checks.wide(a) @ checks.adjoint(vh) - u * s[..., None, :]
+  backward = checks.adjoint(checks.wide(a)) @ u - checks.adjoint(vh) * s[..., None, :]
+  for residual in (forward, backward):
+    assert np.all(checks.norm1(residual) <= 30 * size * eps * norm)
+  eye = np.eye(stop - start)
+  for q in (u, checks.adjoint(vh)):
+    assert np.all(checks.norm1(checks.adjoint(q) @ q - eye) <= 30 * size * eps)
+  expected = np.linalg.svd(checks.wide(a), compute_uv=False)[..., start:stop]
+  for values in (s, alone):
+    assert np.all(np.diff(values) <= 0)
+    assert np.all(np.abs(values - expected) <= 30 * np.sqrt(size) * eps * norm[..., None])
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.complex128])
+def test_fallbacks(dtype, rng):
+  """The whole decomposition, cut, on platforms without the handlers."""
+  a, b = (matrices.hermitian(rng, (2,), 9, dtype) for _ in range(2))
+  for start, count in ((0, 3), (4, 2), (6, 3)):
+    how = {"start": start, "count": count}
+    of_triangle = how | {"lower": False, "symmetrize": False}
+
+    def both(a, b, call, how=how, of_triangle=of_triangle):
+      *results, info = call(eigh.eigh_subset_p)(a, **of_triangle)
+      values = call(eigh.eigvalsh_subset_p)(a, **of_triangle)[:-1]
+      w, v, *others, _ = call(eigh.eigh_subset_factored_p)(a, **of_triangle)
+      x = call(eigh.eigh_subset_solve_p)(a, *others[3:], w, v, b[..., :count], **of_triangle)
+      x = x[0] if isinstance(x, list) else x
+      u, s, vh, _ = call(svd.svd_subset_p)(b[..., :7], **how)
+      (t, _) = call(svd.svdvals_subset_p)(b[..., :7], **how)
+      projector = lambda v: v[..., :, None, :] * v[..., None, :, :].conj()
+      # The solution's columns are those of b for each value, whatever the phases of the vectors.
+      return w, *results[2:], *values, projector(results[1]), projector(v), x, (
+          u[..., :, None, :] * vh.mT[..., None, :, :]), s, t, info
+
+    if start + count > 7:
+      how["start"] = 7 - count
+    ours = jax.jit(lambda a, b: both(a, b, lambda p: p))(a, b)
+    theirs = jax.jit(lambda a, b: both(a, b, lambda p: p._rules.fallback))(a, b)
+    for x, y in zip(ours, theirs, strict=True):
+      assert x.shape == y.shape and x.dtype == y.dtype
+      np.testing.assert_allclose(x, y, rtol=1e-10, atol=1e-10)
+
+
+def _rotation(rng, dtype):
+  c = matrices.general(rng, (), N, N, dtype)
+  return c + c.conj().T
+
+
+def _loss(c, decompose):
+  """Depends on the values, and on the projector onto each vector."""
+
+  def loss(a):
+    w, v = decompose(a)
+    form = jnp.sum(v.conj() * (c @ v), axis=-2).real
+    return jnp.sum(jnp.sin(w) + jnp.cos(w) * form)
+
+  return loss
+
+
+def _near(x, y, limit):
+  assert np.max(np.abs(x - y)) <= limit * np.max(np.abs(y))
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.complex128])
+@pytest.mark.parametrize(("start", "stop"), [(N - 5, N), (30, 60)], ids=str)
+def test_derivatives(start, stop, dtype, rng):
+  """First and second derivatives are those of the whole decomposition."""
+  a, da = (matrices.hermitian(rng, (), N, dtype) for _ in range(2))
+  c = _rotation(rng, dtype)
+  whole = _loss(c, lambda a: tuple(x[..., start:stop] for x in linalg.eigh(a)))
+  part = _loss(c, lambda a: linalg.eigh(a, subset_by_index=(start, stop)))
+
+  def derivatives(loss):
+    gradient = jax.grad(loss)
+    forward = lambda a: jax.jvp(loss, (a,), (da,))[1]
+    return jax.jit(lambda a: (
+        gradient(a), forward(a), jax.jvp(gradient, (a,), (da,))[1], jax.grad(forward)(a)))(a)
+
+  for x, y in zip(derivatives(part), derivatives(whole), strict=True):
+    _near(x, y, 1e-10)
+
+
+def test_derivatives_of_values(rng):
+  a, da = (matrices.hermitian(rng, (), N, np.float64) for _ in range(2))
+  functions = {
+      "eigvalsh": (lambda a: linalg.eigvalsh(a, subset_by_index=(90, 97)),
+                   lambda a: linalg.eigvalsh(a)[..., 90:97]),
+      "svdvals": (lambda a: linalg.svdvals(a, subset_by_index=(3, 10)),
+                  lambda a: linalg.svdvals(a)[..., 3:10])}
+  for part, whole in functions.values():
+    x, y = (jax.jit(lambda a, f=f: jax.jvp(
+        jax.grad(lambda a: jnp.sum(jnp.sin(f(a)))), (a,), (da,)))(a) for f in (part, whole))
+    for first, second in zip(x, y, strict=True):
+      _near(first, second, 1e-10)
+
+
+def test_derivatives_of_svd(rng):
+  for shape in ((N, N), (110, N), (N, 110)):
+    a, da = (matrices.general(rng, (), *shape, np.float64) for _ in range(2))
+
+    def loss(a, part):
+      chosen = (2, 7)
+      u, s, vh = linalg.svd(a, full_matrices=False, subset_by_index=chosen if part else None)
+      if not part:
+        u, s, vh = u[:, 2:7], s[2:7], vh[2:7]
+      return jnp.sum(jnp.cos(s) * (u[3] * vh[:, 5] + u[0] ** 2))
+
+    found, expected = (jax.jit(lambda a, part=part: (
+        jax.grad(loss)(a, part), jax.jvp(lambda a: loss(a, part), (a,), (da,))[1]))(a)
+        for part in (True, False))
+    for x, y in zip(found, expected, strict=True):
+      _near(x, y, 1e-9)
+
+
+def test_derivatives_in_many_digits(rng):
+  """dw and dV of the largest pair, with the sign of the vector, against 30 digits."""
+  n = 74
+  values = np.concatenate([np.linspace(-1, 1, n - 1), [2]])
+  a = matrices.with_eigenvalues(rng, values, np.float64)
+  da = matrices.hermitian(rng, (), n, np.float64)
+  (w, v), (dw, dv) = jax.jvp(
+      lambda a: tuple(linalg.eigh(a, subset_by_index=(n - 1, n))), (a,), (da,))
+  with mpmath.workdps(30):
+    wide, change = mpmath.matrix(a.tolist()), mpmath.matrix(da.tolist())
+    start = mpmath.matrix(np.asarray(v)[:, 0].tolist())
+    # One inverse iteration doubles the 15 digits.
+    x = mpmath.lu_solve(wide - mpmath.mpf(float(w[0])) * mpmath.eye(n), start)
+    x /= mpmath.norm(x) * mpmath.sign((x.T * start)[0])
+    value, slope = (x.T * wide * x)[0], (x.T * change * x)[0]
+    # The bordered system of (A - w I) dx = (dw - dA) x and xᵀ dx = 0.
+    bordered = mpmath.zeros(n + 1)
+    bordered[:n, :n] = wide - value * mpmath.eye(n)
+    bordered[:n, n], bordered[n, :n] = x, x.T
+    right = mpmath.matrix(n + 1, 1)
+    right[:n, 0] = slope * x - change * x
+    dx = np.array(mpmath.lu_solve(bordered, right).tolist(), float)[:n, 0]
+  assert abs(dw[0] - float(slope)) <= 1e-13
+  np.testing.assert_allclose(dv[:, 0], dx, rtol=0, atol=1e-12)
+
+
+def test_cut_through_equal_values(rng):
+  """Derivatives are those of keeping the split, and second derivatives of the values are NaN."""
+  values = np.concatenate([np.zeros(50), np.arange(1.0, N - 49)])
+  a = matrices.with_eigenvalues(rng, values, np.float64)
+  da = matrices.hermitian(rng, (), N, np.float64)
+  chosen = {"subset_by_index": (46, 53)}
+  (w, v), (dw, dv) = jax.jit(lambda a, da: jax.jvp(
+      lambda a: tuple(linalg.eigh(a, **chosen)), (a,), (da,)))(a, da)
+  coupling = np.asarray(v).T @ da @ np.asarray(v)
+  np.testing.assert_allclose(dw, np.diag(coupling), atol=1e-12)
+  # Components in the space of the equal values are zero; the others have the usual quotients.
+  everything, vectors = np.linalg.eigh(a)
+  gaps = np.asarray(w)[None, :] - everything[:, None]
+  equal = np.abs(gaps) < 1e-8
+  quotients = vectors.T @ da @ np.asarray(v) / np.where(equal, 1, gaps)
+  expected = vectors @ np.where(equal, 0, quotients)
+  np.testing.assert_allclose(dv, expected, atol=1e-10)
+  second = jax.jit(lambda a: jax.jvp(lambda a: jax.jvp(
+      lambda a: linalg.eigvalsh(a, **chosen), (a,), (da,))[1], (a,), (da,))[1])(a)
+  assert np.isnan(second[:4]).all() and np.isfinite(second[5:]).all()
+
+
+def test_pencils(rng):
+  """The generalised problem has a subset too, by either parameter."""
+  a = matrices.hermitian(rng, (2,), N, np.float64)
+  b = a @ a.swapaxes(-1, -2) + N * np.eye(N)
+  w, v = linalg.eigh_generalized(a, b, subset_by_index=(20, 26))
+  assert np.max(np.abs(a @ v - b @ (v * w[:, None, :]))) <= 1e-10
+  np.testing.assert_allclose(w, linalg.eigh_generalized(a, b)[0][:, 20:26], atol=1e-13)
+  np.testing.assert_array_equal(w, linalg.eigh_generalized(a, b, eigvals=(20, 25))[0])
+
+
+@pytest.mark.parametrize("wrong", [(1, 0), (-1, 3), (0, N + 1), 3, (1, 2, 3), (0.5, 2)], ids=str)
+def test_wrong_ranges(wrong):
+  a = np.eye(N)
+  for function in (linalg.eigh, linalg.eigvalsh, linalg.svdvals, linalg.eigh_generalized):
+    with pytest.raises(ValueError, match="subset_by_index must be"):
+      function(a, subset_by_index=wrong)
+  with pytest.raises(ValueError, match="needs full_matrices=False"):
+    linalg.svd(a, subset_by_index=(0, 2))
