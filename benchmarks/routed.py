@@ -95,7 +95,7 @@ Case = tuple[Callable[..., Any], Callable[..., Operands]]
 
 CASES: dict[str, Case] = {
     "cholesky": (lambda a: lax.linalg.cholesky(a, symmetrize_input=False), _positive),
-    "cholesky_update": (jax.vmap(lax.linalg.cholesky_update), _update),  # of rank 2
+    "cholesky_update": (lambda r, w: lax.linalg.cholesky_update(r[0], w[0]), _update),
     "eig": (lambda a: lax.linalg.eig(a, compute_left_eigenvectors=False), _general),
     "eigvals": (
         lambda a: lax.linalg.eig(
@@ -124,17 +124,21 @@ CASES: dict[str, Case] = {
     "tridiagonal_solve": (lax.linalg.tridiagonal_solve, _tridiagonal),
 }
 
-# These have no complex form in JAX, or no matrix in the given dtype.
-REAL = {"cholesky_update"}
+# JAX's cholesky_update takes one real matrix. Some operands are integers.
+ONE_REAL = {"cholesky_update"}
 INTEGER = {"inverse_permutation", "lu_pivots_to_permutation"}
 
 
 def cells_of(args: argparse.Namespace) -> list[dict[str, Any]]:
+  def exists(op, dtype, batch):
+    if op in ONE_REAL:
+      return dtype[0] == "f" and batch == 1
+    return op not in INTEGER or dtype == args.dtypes[0]
+
   return [
       {"op": op, "n": n, "batch": batch, "dtype": dtype}
       for op, dtype, n, batch in itertools.product(
-          args.ops, args.dtypes, args.sizes, args.batches)
-      if not (op in REAL and dtype[0] == "c") and not (op in INTEGER and dtype != args.dtypes[0])]
+          args.ops, args.dtypes, args.sizes, args.batches) if exists(op, dtype, batch)]
 
 
 def measure_cell(cell: dict[str, Any], args: argparse.Namespace) -> dict[str, Any]:
