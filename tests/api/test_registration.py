@@ -152,11 +152,13 @@ def test_signature(operation):
     return ir.WalkResult.ADVANCE
 
   sizes = {"count": 4} if "count" in operation.attributes else {}
-  jax.jit(lambda *x: operation(*x, **sizes)).lower(*operands).compiler_ir("stablehlo").operation.walk(visit)
+  lowered = jax.jit(lambda *x: operation(*x, **sizes)).lower(*operands)
+  lowered.compiler_ir("stablehlo").operation.walk(visit)
   (call,) = (x for x in calls if x.call_target_name.value == operation.name)
   # Handlers take sizes from shapes. Attributes may only repeat them.
   attributes = {
-      x.name: {"i1": bool, "i64": int}.get(str(x.attr.type)) for x in call.attributes["mhlo.backend_config"]
+      x.name: {"i1": bool, "i64": int}.get(str(x.attr.type))
+      for x in call.attributes["mhlo.backend_config"]
       if x.name != "permutation_size"}
   target = TARGETS[operation.name]
   signature = f"{' '.join(target.operands)} > {' '.join(target.results)}"
