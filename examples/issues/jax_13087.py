@@ -4,8 +4,7 @@ Issue: 13087, and 16597, 24309
 Kind: sharding
 Before: XLA gathers the matrix, so its size is bounded by one device, and all devices do the same
   work.
-After: `linalg.distributed` factors it where it lies: Cholesky, LU and `eigh`, and QR and SVD of
-  tall matrices.
+After: `linalg.distributed` factors it where it lies: Cholesky, LU, QR, SVD and `eigh`.
 Limits: [The limits](distributed_limits.md) list what is missing, and what to use instead.
 """
 

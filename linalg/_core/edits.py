@@ -24,8 +24,9 @@ def as_index(name: str, index: Any, size: int) -> tuple[Any, Any]:
     index = jnp.asarray(index, jnp.int32)
     index = jnp.where(index < 0, index + size, index)
     return index, (index < 0) | (index >= size)
+  value: Any = index
   try:
-    place = operator.index(index)
+    place = operator.index(value)
   except TypeError:
     raise TypeError(f"{name}() takes index as integers, got {type(index)}.") from None
   if not -size <= place < size:

@@ -141,8 +141,8 @@ class LUFactor:
 
   def delete(self, index: ArrayLike) -> "LUFactor":
     """The factors of A without row and column `index`, as for `CholeskyFactor.delete`."""
-    index, outside = as_index("delete", index, self.matrix.shape[-1])
-    return self._of(without(without(self.matrix, index, -2), index, -1), outside)
+    place, outside = as_index("delete", index, self.matrix.shape[-1])
+    return self._of(without(without(self.matrix, place, -2), place, -1), outside)
 
   def replace(self, index: ArrayLike, column: ArrayLike, row: ArrayLike) -> "LUFactor":
     """The factors of A with another column and row `index`.
@@ -157,8 +157,8 @@ class LUFactor:
       raise incompatible("replace", self.matrix, column, row, names=("the factor", "column", "row"))
     check_batches(
         "replace", self.matrix, column, row, ranks=(2, 1, 1), names=("the factor", "column", "row"))
-    index, outside = as_index("replace", index, n)
-    a = replaced(replaced(self.matrix, index, column, -1), index, row, -2)
+    place, outside = as_index("replace", index, n)
+    a = replaced(replaced(self.matrix, place, column, -1), place, row, -2)
     return self._of(a, outside)
 
   def _operands(self, name: str, *operands: ArrayLike) -> list[jax.Array]:

@@ -153,8 +153,8 @@ class QRFactor:
     m, n = self.q.shape[-2:]
     if m <= n:
       raise ValueError(f"delete_row() needs more rows than columns, got a matrix ({m}, {n}).")
-    index, outside = as_index("delete_row", index, m)
-    q, own = qr_p(without(self.q, index, -2))
+    place, outside = as_index("delete_row", index, m)
+    q, own = qr_p(without(self.q, place, -2))
     return self._with(q, jnp.triu(product(own, self.r)), outside)
 
   def delete_column(self, index: ArrayLike) -> "QRFactor":
@@ -162,8 +162,8 @@ class QRFactor:
 
     Algorithm: QR of the other columns of R, and one product with Q.
     """
-    index, outside = as_index("delete_column", index, self.r.shape[-1])
-    own, r = qr_p(without(self.r, index, -1))
+    place, outside = as_index("delete_column", index, self.r.shape[-1])
+    own, r = qr_p(without(self.r, place, -1))
     return self._with(product(self.q, own), r, outside)
 
   def replace_row(self, index: ArrayLike, row: ArrayLike) -> "QRFactor":
@@ -180,8 +180,8 @@ class QRFactor:
     if x.ndim < 1 or x.shape[-1] != a.shape[-3 - axis]:
       raise incompatible(name, a, x, names=("the matrix", "the vector"))
     check_batches(name, a, x, ranks=(2, 1), names=("the matrix", "the vector"))
-    index, outside = as_index(name, index, a.shape[axis])
-    return self._of(replaced(a, index, x, axis), outside)
+    place, outside = as_index(name, index, a.shape[axis])
+    return self._of(replaced(a, place, x, axis), outside)
 
   def _operands(self, name: str, *operands: ArrayLike) -> list[jax.Array]:
     check_arrays(name, *operands)

@@ -41,11 +41,12 @@ class Call:
   def takes(self, what, side, i):
     """Whether a change that `_bad` makes to an operand (side 0) or result (1) is none to refuse."""
     token = self._tokens[side][i]
-    if "count" in self.attributes:  # it gives the size k
-      return False
     if token.endswith("!"):  # of any length
       return what in ("longer", "other batch")
-    if what != "longer":
+    if what == "as many elements" and not self.square:
+      others = "".join(x[1:] for side in self._tokens for x in side if x != token)
+      return not set(token[1:]) & set(others)  # both sizes are free
+    if what != "longer" or (token[-1] == "k" and "count" in self.attributes):
       return False
     if token[-1] == "P":
       return True

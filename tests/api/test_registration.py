@@ -151,11 +151,14 @@ def test_signature(operation):
       calls.append(op.opview)
     return ir.WalkResult.ADVANCE
 
-  jax.jit(operation).lower(*operands).compiler_ir("stablehlo").operation.walk(visit)
+  sizes = {"count": 4} if "count" in operation.attributes else {}
+  lowered = jax.jit(lambda *x: operation(*x, **sizes)).lower(*operands)
+  lowered.compiler_ir("stablehlo").operation.walk(visit)
   (call,) = (x for x in calls if x.call_target_name.value == operation.name)
-  # Handlers take sizes from shapes, never from attributes.
+  # Handlers take sizes from shapes. Attributes may only repeat them.
   attributes = {
-      x.name: {"i1": bool}.get(str(x.attr.type)) for x in call.attributes["mhlo.backend_config"]
+      x.name: {"i1": bool, "i64": int}.get(str(x.attr.type))
+      for x in call.attributes["mhlo.backend_config"]
       if x.name != "permutation_size"}
   target = TARGETS[operation.name]
   signature = f"{' '.join(target.operands)} > {' '.join(target.results)}"

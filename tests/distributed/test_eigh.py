@@ -150,7 +150,7 @@ def _projector(v, k):
 
 def _of_both(pair, c):
   w, v = pair
-  return jnp.sum(jnp.sin(w)) + jnp.sum(_projector(v, 5) * c[:, :5].real)
+  return jnp.sum(jnp.sin(w)) + jnp.sum(_projector(v, 4) * c[:, :4].real)
 
 
 LOSSES = {

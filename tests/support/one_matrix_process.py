@@ -58,13 +58,13 @@ def spectrum(a):
   """Functions of a Hermitian matrix: eigenvalues, projectors and an inverse root."""
   w, v = dist.eigh(a, axes=AXES)
   root = dist.inverse_pth_root(a, 4, axes=AXES)
-  return jnp.sum(jnp.sin(w)) + jnp.sum(jnp.abs(v[:, :3]) ** 4) + jnp.sum(root**3)
+  return jnp.sum(jnp.sin(w)) + jnp.sum(jnp.abs(v[:, :4]) ** 4) + jnp.sum(root**3)
 
 
 def expected_spectrum(a):
   w, v = jnp.linalg.eigh(a)
   root = (v * w**-0.25) @ v.T
-  return jnp.sum(jnp.sin(w)) + jnp.sum(jnp.abs(v[:, :3]) ** 4) + jnp.sum(root**3)
+  return jnp.sum(jnp.sin(w)) + jnp.sum(jnp.abs(v[:, :4]) ** 4) + jnp.sum(root**3)
 
 
 def tall(a):
