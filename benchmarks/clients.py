@@ -1,6 +1,6 @@
 """Times programs of other libraries, with JAX's linear algebra and with this package's.
 
-  pip install numpyro tinygp lineax dynamax optax diffrax
+  pip install numpyro tinygp lineax dynamax optax diffrax qpax folx gpjax kfac-jax probdiffeq
   python benchmarks/clients.py
 
 prints, for the values and for the gradients:
@@ -10,6 +10,8 @@ prints, for the values and for the gradients:
 - the largest difference of the results, relative to the largest entry;
 - the time to trace and compile the accelerated program, over JAX's;
 - the number of calls of each handler.
+
+A program is left out, and the table says so, if its library is not installed.
 """
 
 # pyright: reportMissingImports=false
@@ -40,7 +42,7 @@ from rich.table import Table
 
 import linalg
 from jobs import ENVIRONMENT, turn
-from run import describe_machine, measure, summarise, write
+from run import describe_machine, installed, measure, summarise, write
 
 
 class Program(NamedTuple):
@@ -193,6 +195,97 @@ def _optax(make):
   return lambda gradients: optimizer.update(gradients, state, parameters)[0], gradients
 
 
+def qpax_programs():
+  """200 quadratic programs in 10 variables with 5 equations and 20 bounds."""
+  import qpax
+
+  rng = np.random.default_rng(0)
+  n, batch = 10, 200
+  root = rng.standard_normal((batch, n, n))
+  q = jnp.asarray(root @ root.swapaxes(-1, -2) + np.eye(n))
+  a, b = (jnp.asarray(rng.standard_normal(shape)) for shape in ((batch, 5, n), (batch, 5)))
+  bounds = jnp.concatenate([jnp.eye(n), -jnp.eye(n)])
+
+  def solution(q, linear, a, b):
+    # The tolerance is tight, so that all methods stop where rounding stops them.
+    return qpax.solve_qp_primal(q, linear, a, b, bounds, 5 * jnp.ones(2 * n), solver_tol=1e-10)
+
+  return lambda linear: jnp.sum(jax.vmap(solution)(q, linear, a, b) ** 2), jnp.asarray(
+      rng.standard_normal((batch, n)))
+
+
+def folx_energy():
+  """The kinetic energies of 64 samples of 16 electrons, from the Laplacian of log |det|."""
+  import folx
+
+  rng = np.random.default_rng(0)
+  weights = jnp.asarray(rng.standard_normal((48, 256)) / 7)
+
+  def log_wave(x):
+    return jnp.linalg.slogdet(jnp.tanh(x @ weights).reshape(16, 16))[1]
+
+  def energy(x):
+    found = folx.forward_laplacian(log_wave)(x)
+    return -0.5 * (found.laplacian + jnp.sum(found.jacobian.dense_array**2))
+
+  return jax.vmap(energy), jnp.asarray(rng.standard_normal((64, 48)))
+
+
+def gpjax_regression():
+  """The negative log marginal likelihood of a process at 300 points."""
+  import gpjax
+
+  rng = np.random.default_rng(0)
+  x = np.sort(rng.uniform(0, 10, 300))
+  y = np.sin(x) + 0.1 * rng.standard_normal(300)
+  data = gpjax.Dataset(X=jnp.asarray(x[:, None]), y=jnp.asarray(y[:, None]))
+
+  def loss(theta):
+    kernel = gpjax.kernels.RBF(lengthscale=jnp.exp(theta[0]), variance=jnp.exp(theta[1]))
+    prior = gpjax.gps.Prior(mean_function=gpjax.mean_functions.Zero(), kernel=kernel)
+    model = prior * gpjax.likelihoods.Gaussian(obs_stddev=jnp.exp(theta[2]))
+    return -gpjax.objectives.conjugate_mll(model, data)
+
+  return loss, jnp.array([0.1, 0.2, -1.0])
+
+
+def kfac_inverses():
+  """The damped inverses of both Kronecker factors of 32 layers of 64."""
+  import kfac_jax
+
+  root = np.random.default_rng(0).standard_normal((2, 32, 64, 64))
+  factors = jnp.asarray(root @ root.swapaxes(-1, -2) / 64)
+
+  def inverses(factors):
+    inverse = functools.partial(
+        kfac_jax.utils.pi_adjusted_kronecker_inverse, damping=jnp.asarray(1e-2))
+    return jax.vmap(inverse)(*factors)
+
+  return inverses, factors
+
+
+def probdiffeq_filter():
+  """50 steps of a probabilistic solver for 64 Lotka-Volterra systems."""
+  from probdiffeq import ivpsolve, probdiffeq
+
+  @probdiffeq.ode
+  def field(u, /, *, t):
+    del t
+    return jnp.array([0.5 * u[0] - 0.05 * u[0] * u[1], -0.5 * u[1] + 0.05 * u[0] * u[1]])
+
+  def final(start):
+    coefficients, _ = probdiffeq.jetexpand_ode_padded_scan(num=3)(field, [start], t=0.0)
+    ssm = probdiffeq.state_space_model_dense()
+    prior = ssm.prior_wiener_integrated(coefficients)
+    solver = probdiffeq.solver(
+        strategy=probdiffeq.strategy_filter(), constraint=ssm.constraint_ode_ts1(field))
+    solve = ivpsolve.solve_fixed_grid(solver=solver)
+    return solve(prior, grid=jnp.linspace(0.0, 2.0, 51)).u.mean[0][-1]
+
+  start = np.array([20.0, 20.0]) + np.random.default_rng(0).random((64, 2))
+  return lambda start: jnp.sum(jax.vmap(final)(start) ** 2), jnp.asarray(start)
+
+
 PROGRAMS = {
     "tinygp, 1 process of 100": Program("tinygp", tinygp_regression),
     "tinygp, 512 of 24": Program("tinygp", tinygp_ensemble),
@@ -205,7 +298,12 @@ PROGRAMS = {
     "dynamax smoother, 256 of 4": Program("dynamax", dynamax_smoother),
     "diffrax Kvaerno5, 256 of 3": Program("diffrax", diffrax_implicit, differentiable=False),
     "optax Muon, 32 of 64": Program(
-        "optax", lambda: _optax(lambda optax: optax.contrib.muon(1e-3)), differentiable=False)}
+        "optax", lambda: _optax(lambda optax: optax.contrib.muon(1e-3)), differentiable=False),
+    "qpax, 200 of 10": Program("qpax", qpax_programs),
+    "folx, 64 of 16": Program("folx", folx_energy, differentiable=False),
+    "gpjax, 300 points": Program("gpjax", gpjax_regression),
+    "kfac-jax, 64 inverses of 64": Program("kfac-jax", kfac_inverses, differentiable=False),
+    "probdiffeq, 64 of 2": Program("probdiffeq", probdiffeq_filter)}
 
 MODES = {"jax": {"enabled": False}, "accelerated": {}, "products": {"products": True}}
 
@@ -311,6 +409,10 @@ def compile_ratio(row: dict[str, Any]) -> float:
   return max(seconds["accelerated"], seconds["products"]) / seconds["jax"]
 
 
+def _is_installed(library: str) -> bool:
+  return installed(library.replace("-", "_"))
+
+
 FAILED = "ended with"
 ROW = "row "  # before each row that a program's process prints
 
@@ -323,6 +425,9 @@ def measure_apart(
   It runs in a process of its own with a time limit: JAX's calls of LAPACK may deadlock (seen with
   jaxlib 0.10.2).
   """
+  library = PROGRAMS[name].library
+  if not _is_installed(library):
+    return {}, f"{library} is not installed"
   command = [sys.executable, __file__, "--worker", "--programs", name]
   for option in ("rounds", "seconds", "compilations"):
     command += [f"--{option}", str(getattr(args, option))]
@@ -394,7 +499,7 @@ def main() -> None:
   console = Console(width=160)
   console.print(table)
   if args.output:
-    libraries = {PROGRAMS[name].library for name in args.programs}
+    libraries = {x for name in args.programs if _is_installed(x := PROGRAMS[name].library)}
     header = {
         "machine": describe_machine(jax.devices()[0]),
         "versions": {name: version(name) for name in sorted(libraries | {"jax", "jaxlib"})},

@@ -69,6 +69,8 @@ consteval Backends CpuOnly([[maybe_unused]] std::string_view on_gpu) { return kC
   visit(linalg_eigh_subset_solve, CpuOnly("products with all eigenvectors"),                    \
         "Tnn Tnn Tn Rn Rn Rk Tnk Tnk > Tnk", "count", "lower", "start", "symmetrize")           \
   visit(linalg_eigh_tridiagonal, kBoth, "Rn RJ > Rn Rnn I")                                     \
+  visit(linalg_eigh_tridiagonal_rows, CpuOnly("all eigenvectors, of which some rows are taken"),  \
+        "Rn RJ Ik > Rn Rkn I")                                                                  \
   visit(linalg_eigh_vjp, kBoth, "Rn Tnn Rn Tnn > Tnn", "lower", "symmetrize")                   \
   visit(linalg_eigvals, kBoth, "Tnn > Cn I")                                                    \
   visit(linalg_eigvals_generalized, CpuOnly("the eigenvalues of a rotated pencil's quotient"),   \

@@ -31,6 +31,9 @@ from linalg._factorizations.triangular import solve_triangular, triangular_solve
 from linalg._factorizations.tridiagonal import tridiagonal_solve, tridiagonal_solve_ex
 from linalg._functions.eigh_gauge_error import eigh_gauge_error
 from linalg._functions.eigh_generalized import eigh_generalized
+from linalg._functions.factorize_cholesky import CholeskyFactor, factorize_cholesky
+from linalg._functions.factorize_lu import LUFactor, factorize_lu
+from linalg._functions.factorize_qr import QRFactor, factorize_qr
 from linalg._functions.hermitian_functions import funm_hermitian, inverse_pth_root
 from linalg._functions.lstsq import lstsq
 from linalg._functions.norms import matrix_norm, norm, vector_norm
@@ -56,10 +59,13 @@ if not TYPE_CHECKING:  # type checkers report unknown names
   from linalg._core.suggestions import refuse as __getattr__  # noqa: F401
 
 __all__ = [
+    "CholeskyFactor",
     "EigResult",
     "EighResult",
     "JitteredResult",
+    "LUFactor",
     "LinAlgError",
+    "QRFactor",
     "QRResult",
     "SVDResult",
     "SlogdetResult",
@@ -93,6 +99,9 @@ __all__ = [
     "eigvalsh",
     "expm",
     "export_disabled_checks",
+    "factorize_cholesky",
+    "factorize_lu",
+    "factorize_qr",
     "ffi",
     "funm_hermitian",
     "hessenberg",

@@ -9,6 +9,7 @@ so they run only when named.
 """
 
 import argparse
+import difflib
 import os
 import sys
 import textwrap
@@ -167,7 +168,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
       "--dtype", default="float64", choices=["float32", "float64", "complex64", "complex128"])
   options = parser.parse_args(arguments)
   if unknown := set(options.operations) - set(names):
-    parser.error(f"unknown operations: {', '.join(sorted(unknown))}")
+    near = {x for name in unknown for x in difflib.get_close_matches(name, names)}
+    hint = f"; did you mean {' or '.join(sorted(near))}?" if near else ""
+    parser.error(f"unknown operations: {', '.join(sorted(unknown))}{hint}")
   return options
 
 

@@ -20,7 +20,8 @@ COMPILED = tuple(
 THREADS = ("thread", "mutex", "atomic", "future", "condition_variable")
 BACKENDS = ("kernels/cpu/", "kernels/cuda/")
 FFI = ("xla/", "kernels/ffi.h", "kernels/handlers.h")
-NAMESPACES = ("linalg.scipy", "linalg.lax", "linalg.structured", "linalg.distributed")
+NAMESPACES = ("linalg.scipy", "linalg.lax", "linalg.structured", "linalg.distributed",
+              "linalg.lineax")
 
 
 class Rule(NamedTuple):

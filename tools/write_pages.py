@@ -1,4 +1,4 @@
-"""Writes the generated parts of the documentation from `linalg/_catalogue` and `kernels`.
+"""Writes the generated parts of the documentation from the catalogue, the sources and results.
 
   python tools/write_pages.py          writes them
   python tools/write_pages.py --check  tells which are out of date
@@ -8,8 +8,11 @@ A part stands between `<!-- generated: NAME -->` and `<!-- end -->` in a Markdow
 """
 
 import argparse
+import ast
+import functools
 import importlib
 import inspect
+import json
 import pathlib
 import re
 import sys
@@ -216,7 +219,58 @@ def kernels() -> str:
       f" `{tier}` |" for tier in TIERS), rows)
 
 
+ISSUES = ROOT / "examples" / "issues"
+TRACKER = "https://github.com/jax-ml/jax/issues/"
+
+
+def _issue_programs() -> Iterable[tuple[pathlib.Path, dict[str, str]]]:
+  """Each program with its problem and the fields of its docstring, by the number of the issue."""
+  paths = ISSUES.glob("jax_*.py")
+  for path in sorted(paths, key=lambda path: int(path.stem.removeprefix("jax_"))):
+    docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
+    problem, fields = docstring.replace("\n  ", " ").split("\n\n")
+    yield path, {"Problem": problem} | dict(line.split(": ", 1) for line in fields.splitlines())
+
+
+def _issue(path: pathlib.Path, numbers: str) -> str:
+  linked = re.sub(r"\d{3,}", lambda match: f"[{match[0]}]({TRACKER}{match[0]})", numbers, count=1)
+  return f"{linked}: [program](../{path.relative_to(ROOT)})"
+
+
+def issues(kind: str) -> str:
+  """The programs of one kind: the problem before and after."""
+  rows = [
+      (_issue(path, x["Issue"]), x["Problem"], x["Before"], x["After"], x["Limits"])
+      for path, x in _issue_programs() if x["Kind"] == kind]
+  return _table(
+      "| Issue | Problem | Stock JAX | With this package | Where it does not help |", rows)
+
+
+def issue_times() -> str:
+  """The times of the one file of results that benchmarks/issues.py has written."""
+  (path,) = (ROOT / "benchmarks" / "results").glob("*-issues-*.json")
+  found = json.loads(path.read_text())
+  rows = []
+  for cell in found["cells"]:
+    times = cell["times"]
+    ratios = (f"{times[x]['speedup']['stock']['median']:.3g}" for x in ("accelerated", "ours"))
+    number = cell["program"].removeprefix("jax_")
+    milliseconds = f"{1e3 * times['ours']['seconds']['stock']:.3g}"
+    rows.append((f"[{number}]({TRACKER}{number})", cell["case"], milliseconds, *ratios))
+  table = _table(
+      "| Issue | Program | Stock JAX, ms | Accelerated, times as fast | `linalg`, times as fast |",
+      rows)
+  machine = found["machine"]
+  return (
+      f"{table}\n`{found['command']}`, {machine['cores']} cores of an {machine['cpu']}, jax "
+      f"{found['versions']['jax']}, {found['date'][:10]} "
+      f"([results](../{path.relative_to(ROOT)})).\n")
+
+
 PARTS = {
+    **{f"issues-{kind}": functools.partial(issues, kind)
+       for kind in ("speed", "failures", "gradients", "sharding", "missing")},
+    "issue-times": issue_times,
     "by-kind": by_kind, "at-a-glance": at_a_glance, "composed": composed, "handlers": handlers,
     "of-scipy": of_scipy, "signatures": signatures, "migration": migration, "missing": missing,
     "cpu-only": cpu_only, "kernels": kernels}

@@ -216,7 +216,8 @@ void BidiagonalSvd::MakeLeftVectors(const RunTasks& run_tasks) {
 void BidiagonalSvd::WriteVectors(const Side& side, Halves halves, const RunTasks& run_tasks) {
   const int64_t first = halves.first, upper = halves.upper;
   const Chosen wanted = halves.size() == n_ ? chosen_ : Chosen{0, halves.size()};
-  merge_.WriteVectors(halves, side.more, wanted, side.z.At(first, first), run_tasks);
+  merge_.WriteVectors(upper + side.more, halves.lower + side.more, halves.lower_begin(), wanted,
+                      side.z.At(first, first), run_tasks);
   if (side.more > 0) return;
   // Left vectors: the row between the halves is a unit vector of its own.
   const R* const row_between = merge_.UpdateRow(0).data;

@@ -62,12 +62,40 @@ class HalvesMerge {
   // or one. The caller provides the rows, of n elements and a register each: the system returns one
   // large block of memory sooner than many small ones.
   HalvesMerge(int64_t n, int64_t moved, RowArena<R>& rows)
-      : moved_(rows.Take(moved)),
-        products_(rows.Take(n)),
-        update_(rows.Take(n)),
+      : HalvesMerge(n, n, Whole(n, moved, rows), rows) {}
+
+  // The workspace for vectors of which some elements are kept. The update is made in blocks of
+  // kBlock columns, so that no n by n matrix is stored. Rows of `kept` have the kept elements and a
+  // register, rows of `blocks` have kBlock elements, and those of `rows` have n and a register.
+  HalvesMerge(int64_t n, RowArena<R>& kept, RowArena<R>& blocks, RowArena<R>& rows)
+      : HalvesMerge(n, kBlock, InBlocks(n, kept, blocks), rows) {}
+  static constexpr int64_t kBlock = 4 * kTaskColumns<R>;
+
+ private:
+  struct Matrices {
+    Rows<R> moved, products, ratios, update;
+  };
+  static Matrices Whole(int64_t n, int64_t moved, RowArena<R>& rows) {
+    const Rows<R> moved_rows = rows.Take(moved), products = rows.Take(n);
+    return {moved_rows, products, products, rows.Take(n)};
+  }
+  static Matrices InBlocks(int64_t n, RowArena<R>& kept, RowArena<R>& blocks) {
+    const Rows<R> moved = kept.Take(n), ratios = blocks.Take(n);
+    return {moved, kept.Take(kBlock), ratios, blocks.Take(n)};
+  }
+
+  HalvesMerge(int64_t n, int64_t block, Matrices matrices, RowArena<R>& rows)
+      : block_(block),
+        in_blocks_(block < n || matrices.ratios.data != matrices.products.data),
+        moved_(matrices.moved),
+        products_(matrices.products),
+        ratios_(matrices.ratios),
+        update_(matrices.update),
         weights_(rows.TakeOne()),
         poles_(rows.TakeOne()),
         roots_(rows.TakeOne()),
+        origins_(rows.TakeOne()),
+        taus_(rows.TakeOne()),
         sorted_(rows.TakeOne()),
         inverse_norms_(rows.TakeOne()),
         order_(new int32_t[n]),
@@ -77,9 +105,11 @@ class HalvesMerge {
         source_(new int32_t[n]),
         half_(new Half[n]) {}
 
-  // The rows that the constructor takes.
+ public:
+  // The single rows, and all rows, that the constructor takes.
+  static constexpr int64_t kSingleRows = 7;
   static int64_t RowCount(int64_t n, int64_t moved) {
-    return RowArena<R>::RowCount(moved) + 2 * RowArena<R>::RowCount(n) + 5;
+    return RowArena<R>::RowCount(moved) + 2 * RowArena<R>::RowCount(n) + kSingleRows;
   }
 
   void SetWeight(int64_t i, R weight, Half half) {
@@ -163,17 +193,16 @@ class HalvesMerge {
   int FindVectors(R rho, R unscale, const RunTasks& run_tasks) {
     // Uses source_ to hold one count for each piece until the sources are known.
     ForEachPieceOfColumns<R>(run_tasks, 0, kept_count_, [&](int64_t first, int64_t last) {
-      source_[first] =
-          FindRoots<Poles>(first, last, kept_count_, rho, poles_, weights_, roots_, products_);
+      source_[first] = FindRoots<Poles>(first, last, kept_count_, rho, poles_, weights_, roots_,
+                                        origins_, taus_);
     });
     int failed = 0;
     for (int64_t j = 0; j < kept_count_; j += kTaskColumns<R>) failed += source_[j];
     for (int64_t i = 0; i < kept_count_; ++i) roots_[i] *= unscale;
     ForEachPieceOfRows(run_tasks, kept_count_, [&](int64_t first, int64_t last) {
-      RecomputeWeights<Poles>(first, last, kept_count_, poles_, products_, weights_);
+      RecomputeWeights<Poles>(first, last, kept_count_, poles_, origins_, taus_, weights_);
     });
-    ForEachPieceOfColumns<R>(run_tasks, 0, kept_count_,
-                             [&](int64_t first, int64_t last) { MakeColumns(first, last); });
+    if (!in_blocks_) MakeColumns<Poles>(0, kept_count_, run_tasks);
     return failed;
   }
 
@@ -199,11 +228,11 @@ class HalvesMerge {
   int64_t source(int64_t i) const { return source_[i]; }
 
   // Replaces the chosen rows of z by vectors of the merged matrix, and leaves the others undefined.
-  // The vectors of a half have `more` elements than it has rows. Signs of vectors are arbitrary.
-  void WriteVectors(Halves halves, int64_t more, Chosen chosen, Rows<R> z,
+  // The upper half's vectors have `upper` elements, and the lower half's have `lower`, from column
+  // `lower_begin`. Signs of vectors are arbitrary.
+  void WriteVectors(int64_t upper, int64_t lower, int64_t lower_begin, Chosen chosen, Rows<R> z,
                     const RunTasks& run_tasks) {
-    const int64_t upper = halves.upper + more, lower = halves.lower + more;
-    const int64_t lower_begin = halves.lower_begin(), second = RoundUp(upper, kWidth<R>);
+    const int64_t second = RoundUp(upper, kWidth<R>);
     const auto take = [&](int64_t i, int64_t target) {
       const R* const row = z.At(i, 0).data;
       std::copy_n(row, upper, moved_.At(target, 0).data);
@@ -216,34 +245,44 @@ class HalvesMerge {
     });
     // The chosen roots are neighbours, because values ascend.
     const auto is_root = [&](int32_t source) { return source < kept_count_; };
-    const int32_t *const chosen_begin = source_.get() + chosen.start, *const chosen_end =
-                                                                          chosen_begin +
-                                                                          chosen.count;
+    const int32_t* const chosen_begin = source_.get() + chosen.start;
+    const int32_t* const chosen_end = chosen_begin + chosen.count;
     const int32_t* const root = std::find_if(chosen_begin, chosen_end, is_root);
-    const int64_t first_root = root == chosen_end ? 0 : *root;
-    const int64_t roots = std::count_if(chosen_begin, chosen_end, is_root);
+    int64_t begin = root == chosen_end ? 0 : *root, end;
+    const int64_t last_root = begin + std::count_if(chosen_begin, chosen_end, is_root);
     const auto multiply = [&](int64_t from, int64_t depth, int64_t column, int64_t cols) {
-      if (roots == 0) return;
+      if (begin == end) return;
       const auto piece = [&](int64_t first, int64_t last) {
         ForEachGroupOfColumns<R>(
             first, last, [&]<int kCols>(int64_t j, std::integral_constant<int, kCols>) {
-              MulSubColumns<false, kCols, true>(roots, depth,
-                                                update_.At(from, first_root).Transposed(),
-                                                moved_.At(from, j), products_.At(first_root, j));
+              MulSubColumns<false, kCols, true>(
+                  end - begin, depth, update_.At(from, in_blocks_ ? 0 : begin).Transposed(),
+                  moved_.At(from, j), products_.At(0, j));
             });
       };
       ForEachPieceOfColumns<R>(run_tasks, column, column + cols, piece);
     };
-    multiply(0, upper_count_ + both_count_, 0, upper);
-    multiply(upper_count_, kept_count_ - upper_count_, second, lower);
-    ForEachPieceOfRows(run_tasks, chosen.count, [&](int64_t first, int64_t last) {
+    // Writes the vectors of the block's roots. The last block has those that deflated, too.
+    const auto write = [&](int64_t first, int64_t last) {
       for (int64_t i = chosen.start + first; i < chosen.start + last; ++i) {
-        const Rows<R> source = (source_[i] < kept_count_ ? products_ : moved_).At(source_[i], 0);
+        const int64_t number = source_[i];
+        const bool is_new = is_root(source_[i]);
+        if (is_new ? number < begin || number >= end : end < last_root) continue;
+        const Rows<R> source = is_new ? products_.At(number - begin, 0) : moved_.At(number, 0);
         R* const target = z.At(i, 0).data;
         std::copy_n(source.data, upper, target);
         std::copy_n(source.At(0, second).data, lower, target + lower_begin);
       }
-    });
+    };
+    do {
+      end = std::min(begin + block_, last_root);
+      // One kept element has its vector from SetOnly.
+      if (in_blocks_ && kept_count_ > 1) MakeColumns<PlainPoles>(begin, end, run_tasks);
+      multiply(0, upper_count_ + both_count_, 0, upper);
+      multiply(upper_count_, kept_count_ - upper_count_, second, lower);
+      ForEachPieceOfRows(run_tasks, chosen.count, write);
+      begin = end;
+    } while (begin < last_root);
   }
 
   // Does the work of WriteVectors for one element of each vector. The elements lie in a row.
@@ -264,22 +303,29 @@ class HalvesMerge {
   }
 
  private:
-  // Columns of the update, from the weights and the differences of poles and roots.
-  void MakeColumns(int64_t first, int64_t last) {
-    for (int64_t j = first; j < last; j += kWidth<R>) {
+  // The columns of the update for the roots [begin, end), from the weights and the differences of
+  // poles and roots. The first is column 0 of the update.
+  template <class Poles>
+  void MakeColumns(int64_t begin, int64_t end, const RunTasks& run_tasks) {
+    const auto make = [&](int64_t column) {
+      const int64_t j = begin + column;
+      const V origin = Load<R>(origins_ + j), tau = Load<R>(taus_ + j);
       V sum{};
       for (int64_t i = 0; i < kept_count_; ++i) {
-        R* const x = products_.At(i, j).data;
-        const V ratio = Widen<V>(weights_[i]) / Load<R>(x);
+        const V difference = Poles::Difference(Widen<V>(poles_[i]), origin) - tau;
+        const V ratio = Widen<V>(weights_[i]) / difference;
         sum = MulAdd(ratio, ratio, sum);
-        Store<R>(ratio, x);
+        Store<R>(ratio, ratios_.At(i, column).data);
       }
       const V inverse = Number<V>(1) / Sqrt(sum);
       for (int64_t i = 0; i < kept_count_; ++i) {
-        Store<R>(inverse * Load<R>(products_.At(i, j).data), UpdateRow(i).At(0, j).data);
+        Store<R>(inverse * Load<R>(ratios_.At(i, column).data), UpdateRow(i).At(0, column).data);
       }
       Store<R>(inverse, inverse_norms_ + j);
-    }
+    };
+    ForEachPieceOfColumns<R>(run_tasks, 0, end - begin, [&](int64_t first, int64_t last) {
+      for (int64_t column = first; column < last; column += kWidth<R>) make(column);
+    });
   }
 
   // Places: kept vectors of the upper half come first, then those of both halves, then the lower
@@ -300,8 +346,10 @@ class HalvesMerge {
 
   // moved_ holds the kept vectors in their places, then the others. update_ holds the vectors of
   // the secular equation in columns.
-  Rows<R> moved_, products_, update_;
-  R *weights_, *poles_, *roots_, *sorted_, *inverse_norms_;
+  int64_t block_;  // the columns of the update that are in memory
+  bool in_blocks_;
+  Rows<R> moved_, products_, ratios_, update_;
+  R *weights_, *poles_, *roots_, *origins_, *taus_, *sorted_, *inverse_norms_;
   // order_ sorts the diagonal. kept_ and deflated_ split it, ascending. place_ is the place of a
   // kept element. source_ is the root of each result, or kept_count() and more.
   std::unique_ptr<int32_t[]> order_, kept_, deflated_, place_, source_;

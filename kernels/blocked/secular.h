@@ -109,11 +109,11 @@ LINALG_INLINE V RationalZero(V a, V b, V c, Mask<V> last) {
 }
 
 // Finds the zeros [first_root, last_root) of the secular function with count > 1 ascending poles.
-// `first_root` must begin a register. Row i of `differences` is pole i minus each zero. Returns how
-// many zeros did not converge.
+// `first_root` must begin a register. Each zero is stored as itself and as its distance `taus` from
+// the pole `origins`. Returns how many zeros did not converge.
 template <class Poles, class R>
 int FindRoots(int64_t first_root, int64_t last_root, int64_t count, R rho, const R* poles,
-              const R* weights, R* roots, Rows<R> differences) {
+              const R* weights, R* roots, R* origins, R* taus) {
   using V = Register<R>;
   constexpr int kLanes = kLanesOf<V>;
   constexpr int kMostSteps = 100, kTrustedSteps = 8;
@@ -192,27 +192,27 @@ int FindRoots(int64_t first_root, int64_t last_root, int64_t count, R rho, const
       if (!Any(open)) break;
     }
     StoreUnaligned(Poles::Root(origin, tau), roots + j0);
-    for (int64_t i = 0; i < count; ++i) {
-      Store<R>(Poles::Difference(Widen<V>(poles[i]), origin) - tau, differences.At(i, j0).data);
-    }
+    StoreUnaligned(origin, origins + j0);
+    StoreUnaligned(tau, taus + j0);
   }
   return failed;
 }
 
 // Recomputes the weights [first, last) for which the computed zeros are exact (Löwner's formula).
 template <class Poles, class R>
-void RecomputeWeights(int64_t first, int64_t last, int64_t count, const R* poles,
-                      Rows<R> differences, R* weights) {
+void RecomputeWeights(int64_t first, int64_t last, int64_t count, const R* poles, const R* origins,
+                      const R* taus, R* weights) {
   using V = Register<R>;
   constexpr int kLanes = kLanesOf<V>;
   const V one = Number<V>(1);
   const int64_t tail = count / kLanes * kLanes;
   const auto exists = RowNumbers<R>(tail / kLanes) < Number<V>(count);
   for (int64_t i = first; i < last; ++i) {
-    const R* const row = differences.At(i, 0).data;
+    const V pole = Widen<V>(poles[i]);
     const auto ratio = [&](int64_t j) {
-      const V difference = Poles::Difference(Widen<V>(poles[i]), LoadUnaligned<V>(poles + j));
-      return Load<R>(row + j) / (difference == V{} ? -one : difference);
+      const V difference = Poles::Difference(pole, LoadUnaligned<V>(poles + j));
+      const V to_root = Poles::Difference(pole, Load<R>(origins + j)) - Load<R>(taus + j);
+      return to_root / (difference == V{} ? -one : difference);
     };
     V product = one;
     for (int64_t j = 0; j < tail; j += kLanes) product = product * ratio(j);

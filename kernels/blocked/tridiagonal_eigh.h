@@ -26,18 +26,31 @@ class TridiagonalEigh {
  public:
   TridiagonalEigh(int64_t n, bool vectors) : TridiagonalEigh(n, vectors, {0, n}) {}
   TridiagonalEigh(int64_t n, bool vectors, Chosen chosen);
+  // Keeps the rows [begin, end) of the matrix of eigenvectors, and their first and last elements,
+  // which the merges need. The workspace is some 2 n (end - begin), and O(n).
+  TridiagonalEigh(int64_t n, int64_t begin, int64_t end);
 
   // Replaces the diagonal d by the ascending eigenvalues. e has the n - 1 off-diagonal elements and
   // is overwritten. Returns kNotFinite, or how many eigenvalues did not converge.
   int Solve(R* d, R* e, const RunTasks& run_tasks);
 
-  // An eigenvector in each row, undefined in rows that are not chosen.
-  Rows<R> vectors() const { return z_; }
+  // An eigenvector in each row, or its kept elements. Rows that are not chosen are undefined.
+  Rows<R> vectors() const { return z_.At(0, kept_ == Kept::kSome); }
   // Element i of eigenvector j.
   R VectorElement(int64_t i, int64_t j) const { return *z_.At(j, i).data; }
 
  private:
   using V = Register<R>;
+  enum class Kept { kAll, kEnds, kSome };
+
+  // The columns of z_ with the elements of two halves' vectors. If some elements are kept, the
+  // halves' vectors have their first and last elements beside the kept ones. The upper half's last
+  // element is then in the first column of the lower half, and the reverse: neither is kept.
+  struct Columns {
+    int64_t first, upper, lower;
+    int64_t count() const { return upper + lower; }
+  };
+  Columns ColumnsOf(int64_t first, int64_t upper, int64_t lower) const;
 
   int SolveScaled(R* d, const R* e, const RunTasks& run_tasks);
   int SolveLeaves(R* d, const R* e);
@@ -45,13 +58,16 @@ class TridiagonalEigh {
   void SetWeights(Halves halves, R sign);
   void RotateVectors(Halves halves, int64_t i, int64_t j, R cosine, R sine);
 
-  int64_t n_;
+  int64_t n_, begin_ = 0, end_ = 0;
   Leaves leaves_;
-  bool vectors_;
+  Kept kept_;
   Chosen chosen_;
   Workspace<R> memory_;
   RowArena<R> rows_;
-  Rows<R> z_;  // the eigenvectors, or their first and last elements
+  // The memory of a merge in blocks, if some elements are kept.
+  Workspace<R> blocks_memory_, single_memory_;
+  RowArena<R> blocks_, single_;
+  Rows<R> z_;  // the eigenvectors, their kept elements, or their first and last elements
   HalvesMerge<R> merge_;
   std::unique_ptr<V[]> leaf_;
 };

@@ -283,6 +283,9 @@ void CholeskySolve(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBuffer b
                                                           lower, static_cast<int>(systems.cols),
                                                           rhs);
                                    },
+                                   [&](int64_t, const Element<T>* matrix, auto& rhs) {
+                                     rhs.Solve(CholeskyTriangles(lower), matrix);
+                                   },
                                    [&](int64_t, const T* matrix, blocked::Rows<T> rhs,
                                        auto& substitution, const blocked::RunTasks& run_tasks) {
                                      substitution.Solve(CholeskyTriangles(lower), matrix,

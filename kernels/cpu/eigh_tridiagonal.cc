@@ -148,8 +148,80 @@ void EigvalshTridiagonal(ffi::ThreadPool pool, ffi::AnyBuffer diagonal, ffi::Any
   RunEighTridiagonal(pool, diagonal, beside, values, nullptr, info);
 }
 
+// Some consecutive rows of the matrix of eigenvectors, from the first of `rows`. Rows beyond the
+// matrix are zero.
+template <class R>
+struct EighTridiagonalRowsProblem {
+  int64_t batch, n, count;
+  const R* diagonal;
+  const R* beside;
+  const int32_t* first_rows;
+  R* values;
+  R* vectors;
+  int32_t* info;
+
+  bool IsEmpty() const { return n == 0; }
+  void RunEmpty() const { std::fill_n(info, batch, 0); }
+  CpuPath path() const { return CpuPath::kTile; }
+
+  void RunInTiles(ffi::ThreadPool& pool) const {
+    const double order = static_cast<double>(n);
+    const double nanoseconds =
+        BlockedNanoseconds<R>((static_cast<double>(count) + 100) * order) * order;
+    ForEachInTasks(
+        pool, batch, nanoseconds, [] { return 0; },
+        [&](int, int64_t i, const blocked::RunTasks& run_tasks) { Solve(pool, i, run_tasks); });
+  }
+
+ private:
+  void Solve(ffi::ThreadPool& pool, int64_t i, const blocked::RunTasks& run_tasks) const {
+    const int64_t first = count > 0 ? first_rows[i * count] : 0;
+    const int64_t begin = std::clamp<int64_t>(first, 0, n);
+    const int64_t end = std::clamp<int64_t>(first + count, begin, n);
+    R* const w = values + i * n;
+    R* const v = vectors + i * count * n;
+    const auto e = Scratch<R>(n);
+    std::copy_n(diagonal + i * n, n, w);
+    std::copy_n(beside + i * (n - 1), n - 1, e.get());
+    blocked::TridiagonalEigh<R> solver(n, begin, end);
+    info[i] = IterateIf(AllFinite(w, n) && AllFinite(e.get(), n - 1),
+                        [&] { return solver.Solve(w, e.get(), run_tasks); });
+    if (info[i] != 0) {
+      FillWithNaN(n, w);
+      FillWithNaN(count * n, v);
+      return;
+    }
+    const blocked::Rows<R> z = solver.vectors();
+    Transpose(pool, n, end - begin, z.data, z.ld, v, n);
+    std::fill(v + (end - begin) * n, v + count * n, R(0));
+  }
+};
+
+void EighTridiagonalRows(ffi::ThreadPool pool, ffi::AnyBuffer diagonal, ffi::AnyBuffer beside,
+                         ffi::AnyBuffer rows, Result values, Result vectors, Result info) {
+  const TridiagonalShape shape = SplitTridiagonalBatch(diagonal, beside);
+  const int64_t batch = shape.batch, n = shape.n, count = SplitBatch(rows, 1, "rows").cols;
+  DispatchDtype(diagonal.element_type(), [&]<class T>(std::type_identity<T>) {
+    if constexpr (kIsComplex<T>) {
+      throw BadArgument("d", "be real");
+    } else {
+      RunOnPath(pool, EighTridiagonalRowsProblem<T>{
+                          .batch = batch,
+                          .n = n,
+                          .count = count,
+                          .diagonal = Elements<T>(diagonal, batch, {n}, "d"),
+                          .beside = Elements<T>(beside, batch, {shape.beside}, "e"),
+                          .first_rows = Elements<int32_t>(rows, batch, {count}, "rows"),
+                          .values = Elements<T>(values, batch, {n}, "the eigenvalues"),
+                          .vectors = Elements<T>(vectors, batch, {count, n}, "the eigenvectors"),
+                          .info = Elements<int32_t>(info, batch, {}, "info")});
+    }
+  });
+}
+
 }  // namespace
 }  // namespace linalg
 
 LINALG_CPU_HANDLER(linalg_eigh_tridiagonal, linalg::EighTridiagonal);
+LINALG_CPU_HANDLER(linalg_eigh_tridiagonal_rows, linalg::EighTridiagonalRows);
 LINALG_CPU_HANDLER(linalg_eigvalsh_tridiagonal, linalg::EigvalshTridiagonal);

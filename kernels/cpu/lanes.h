@@ -19,6 +19,10 @@ namespace linalg {
 template <class T>
 inline constexpr int kLanes = kRegisterBytes / sizeof(Real<T>);
 
+// The least batch that ForEachGroup runs in several lanes.
+template <class T>
+inline constexpr int kLeastGroup = kRegisterBytes == 64 ? kLanes<T> / 2 : kLanes<T>;
+
 // Uninitialised registers. Few of them are on the stack: an aligned allocation can take longer than
 // a small matrix. Throws std::bad_alloc.
 template <class V>

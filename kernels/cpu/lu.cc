@@ -95,22 +95,32 @@ void LuSolve(ffi::ThreadPool pool, ffi::AnyBuffer lu, ffi::AnyBuffer pivots, ffi
                                .transpose = transpose,
                                .conjugate = conjugate};
     };
-    RunOnPath(pool,
-              SystemsProblem{systems,
-                             [&](int64_t i, auto* matrix, auto* rhs, auto* spare) {
-                               const int n = static_cast<int>(systems.n),
-                                         cols = static_cast<int>(systems.cols);
-                               LoadIntegers(steps.data + i * steps.stride, steps.stride, n, spare);
-                               small::LuSolve(n, matrix, small::LanePivots{spare}, transpose,
-                                              conjugate, cols, rhs);
-                             },
-                             [&](int64_t i, const T* matrix, blocked::Rows<T> rhs,
-                                 auto& substitution, const blocked::RunTasks& run_tasks) {
-                               with(i, matrix).Solve(systems.cols, rhs, substitution, run_tasks);
-                             },
-                             [&](int64_t i, const T* matrix, T* rhs) {
-                               with(i, matrix).Solve(pool, systems.cols, rhs);
-                             }});
+    RunOnPath(
+        pool,
+        SystemsProblem{
+            systems,
+            [&](int64_t i, auto* matrix, auto* rhs, auto* spare) {
+              const int n = static_cast<int>(systems.n), cols = static_cast<int>(systems.cols);
+              LoadIntegers(steps.data + i * steps.stride, steps.stride, n, spare);
+              small::LuSolve(n, matrix, small::LanePivots{spare}, transpose, conjugate, cols, rhs);
+            },
+            [&](int64_t i, const Element<T>* matrix, auto& rhs) {
+              const auto exchange = [&] {
+                ForEachExchange(
+                    systems.n, steps.data + i * steps.stride, systems.n, transpose,
+                    [&](int64_t k, int64_t j) { rhs.ExchangeRows(ToInt(k), ToInt(j)); });
+              };
+              if (!transpose) exchange();
+              rhs.Solve(LuTriangles(transpose, conjugate, /*column_major=*/false), matrix);
+              if (transpose) exchange();
+            },
+            [&](int64_t i, const T* matrix, blocked::Rows<T> rhs, auto& substitution,
+                const blocked::RunTasks& run_tasks) {
+              with(i, matrix).Solve(systems.cols, rhs, substitution, run_tasks);
+            },
+            [&](int64_t i, const T* matrix, T* rhs) {
+              with(i, matrix).Solve(pool, systems.cols, rhs);
+            }});
   });
 }
 

@@ -7,6 +7,7 @@
 #include "kernels/small/householder.h"
 #include "kernels/small/lu.h"
 #include "kernels/small/mul_sub.h"
+#include "kernels/small/one_system.h"
 
 namespace linalg {
 
@@ -55,7 +56,13 @@ namespace small {
 // `declare` is `extern`, but empty in once.cc.
 #define LINALG_ONCE_IN(declare, T, Of) \
   LINALG_REFLECTORS(declare, Of<T>, Of<T>) LINALG_FACTORS(declare, Of<T>)
-#define LINALG_ONCE_OF_ONE(declare, T, Of) LINALG_REFLECTORS(declare, Of<T>, Element<T>)
+// Row is a register of columns, or one column.
+#define LINALG_SUBSTITUTION(declare, Row, E) \
+  declare template void SolveOne<Row>(const SubstitutionPass&, int, const E*, SplitRows<E, Row>);
+#define LINALG_ONCE_OF_ONE(declare, T, Of)                     \
+  LINALG_REFLECTORS(declare, Of<T>, Element<T>)                \
+  LINALG_SUBSTITUTION(declare, RealElement<Of<T>>, Element<T>) \
+  LINALG_SUBSTITUTION(declare, Real<T>, Element<T>)
 #define LINALG_ONCE_ALL(declare)               \
   LINALG_EACH_ELEMENT(LINALG_ONCE_IN, declare) \
   LINALG_EACH_DTYPE(LINALG_ONCE_OF_ONE, declare, BlockOfOne)

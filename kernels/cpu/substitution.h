@@ -15,6 +15,7 @@
 #include "kernels/cpu/range.h"
 #include "kernels/cpu/results.h"
 #include "kernels/cpu/tuning.h"
+#include "kernels/small/one_system.h"
 #include "kernels/systems.h"
 
 namespace linalg {
@@ -170,15 +171,42 @@ void ForEachSmallSystem(ffi::ThreadPool& pool, const Systems<T>& systems, double
                   systems.b == systems.x);
 }
 
+// Calls solve(index, a, x) for one small system after another, to the bits of ForEachSmallSystem.
+// `x` is a OneSystem.
+template <class T, class Solve>
+void ForEachOneSystem(ffi::ThreadPool& pool, const Systems<T>& systems, Solve&& solve) {
+  using E = Element<T>;
+  const auto run = [&]<class Row>(Row) {
+    const int n = ToInt(systems.n), nrhs = ToInt(systems.nrhs());
+    const int64_t size = small::OneSystem<Row, E>::Size(n, nrhs), matrix = systems.a_stride;
+    ForEachRange(pool, systems.batch, LapackNanoseconds(systems.Operations()),
+                 [&](int64_t first, int64_t last) {
+                   using V = Vector<Real<T>, kLanes<T>>;
+                   const Registers<V> memory(size / kLanes<T> + 1);
+                   small::OneSystem<Row, E> x(n, nrhs, reinterpret_cast<Real<T>*>(memory.get()));
+                   for (int64_t i = first; i < last; ++i) {
+                     const int64_t offset = i * systems.size();
+                     x.Load(reinterpret_cast<const E*>(systems.b + offset), !systems.left_side);
+                     solve(i, reinterpret_cast<const E*>(systems.a + i * matrix), x);
+                     x.Store(reinterpret_cast<E*>(systems.x + offset), !systems.left_side);
+                   }
+                 });
+  };
+  if (systems.nrhs() == 1) return run(Real<T>());
+  run(Vector<Real<T>, kLanes<T>>());
+}
+
 // Solves with given triangles or factors.
 //
-// solve_small(first, a, x, spare) solves in lanes, as in ForEachSmallSystem. solve_blocked(index,
-// a, x, substitution, run_tasks) solves in tiles. Its `x` is in a workspace, transposed where the
-// matrix is on its right. solve(index, a, x) solves in place by BLAS.
-template <class T, class SolveSmall, class SolveBlocked, class Solve>
+// solve_small(first, a, x, spare) solves in lanes, as in ForEachSmallSystem. solve_one(index, a, x)
+// solves one system that fills no lanes, as in ForEachOneSystem. solve_blocked(index, a, x,
+// substitution, run_tasks) solves in tiles. Its `x` is in a workspace, transposed where the matrix
+// is on its right. solve(index, a, x) solves in place by BLAS.
+template <class T, class SolveSmall, class SolveOne, class SolveBlocked, class Solve>
 struct SystemsProblem {
   Systems<T> systems;
   SolveSmall solve_small;
+  SolveOne solve_one;
   SolveBlocked solve_blocked;
   Solve solve;
 
@@ -190,6 +218,7 @@ struct SystemsProblem {
   }
 
   void RunInLanes(ffi::ThreadPool& pool) const {
+    if (systems.batch < kLeastGroup<T>) return ForEachOneSystem(pool, systems, solve_one);
     ForEachSmallSystem(pool, systems, systems.Operations(), solve_small);
   }
 
@@ -223,8 +252,8 @@ struct SystemsProblem {
  private:
   const T* Matrix(int64_t i) const { return systems.a + i * systems.a_stride; }
 };
-template <class T, class SolveSmall, class SolveBlocked, class Solve>
-SystemsProblem(Systems<T>, SolveSmall, SolveBlocked, Solve)
-    -> SystemsProblem<T, SolveSmall, SolveBlocked, Solve>;
+template <class T, class SolveSmall, class SolveOne, class SolveBlocked, class Solve>
+SystemsProblem(Systems<T>, SolveSmall, SolveOne, SolveBlocked, Solve)
+    -> SystemsProblem<T, SolveSmall, SolveOne, SolveBlocked, Solve>;
 
 }  // namespace linalg

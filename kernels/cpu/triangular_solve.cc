@@ -17,22 +17,24 @@ void TriangularSolve(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b, R
                           .left_side = left_side};
   DispatchDtype(b.element_type(), [&]<class T>(std::type_identity<T>) {
     const auto systems = ReadSystems<T>(a, b, x, left_side);
-    RunOnPath(pool,
-              SystemsProblem{systems,
-                             [&](int64_t, auto* matrix, auto* rhs, auto*) {
-                               DispatchSize(systems.n, [&](auto n) {
-                                 small::TriangularSolve(triangle, n, matrix, ToInt(systems.rows),
-                                                        ToInt(systems.cols), rhs);
-                               });
-                             },
-                             [&](int64_t, const T* matrix, blocked::Rows<T> rhs, auto& substitution,
-                                 const blocked::RunTasks& run_tasks) {
-                               substitution.Solve(triangle, matrix, systems.nrhs(), rhs, run_tasks);
-                             },
-                             [&](int64_t, const T* matrix, T* rhs) {
-                               SolveTriangular(pool, triangle, systems.n, matrix, systems.rows,
-                                               systems.cols, rhs);
-                             }});
+    RunOnPath(
+        pool,
+        SystemsProblem{
+            systems,
+            [&](int64_t, auto* matrix, auto* rhs, auto*) {
+              DispatchSize(systems.n, [&](auto n) {
+                small::TriangularSolve(triangle, n, matrix, ToInt(systems.rows),
+                                       ToInt(systems.cols), rhs);
+              });
+            },
+            [&](int64_t, const Element<T>* matrix, auto& rhs) { rhs.Solve(triangle, matrix); },
+            [&](int64_t, const T* matrix, blocked::Rows<T> rhs, auto& substitution,
+                const blocked::RunTasks& run_tasks) {
+              substitution.Solve(triangle, matrix, systems.nrhs(), rhs, run_tasks);
+            },
+            [&](int64_t, const T* matrix, T* rhs) {
+              SolveTriangular(pool, triangle, systems.n, matrix, systems.rows, systems.cols, rhs);
+            }});
   });
 }
 

@@ -73,6 +73,8 @@ inline constexpr int64_t kUnblockedReflectors = 128;
 // Products with Q, of any number of vectors and of few: cpu_ormqr.json.
 inline constexpr int64_t kLaneOrmqr = 48;
 inline constexpr int64_t kLaneOrmqrOfFewColumns = 128, kFewOrmqrColumns = 8;
+// The columns that one matrix alone multiplies one by one.
+inline constexpr int64_t kFewOrmqrColumnsOfOne = 3;
 
 // Hermitian eigenvectors, in double precision too, and eigenvalues alone: cpu_eigh.json.
 inline constexpr int64_t kLaneEigh = 96;

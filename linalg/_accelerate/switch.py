@@ -21,7 +21,7 @@ import numpy as np
 from linalg._accelerate.matchers import OTHER_VIEWS, CallView, lower_triangle
 from linalg._accelerate.reroute import rederive, reroute
 from linalg._accelerate.routes import PRODUCTS, ROUTES, Call, Route, dot_general
-from linalg._core import primitive
+from linalg._core import primitive, targets
 from linalg._factorizations.cholesky import cholesky_full_jvp_p, cholesky_lower_jvp_p
 from linalg._factorizations.matmul import exact_matmul_p
 
@@ -81,8 +81,15 @@ def _call(
     return f"this version of JAX has other parameters: {error}"
   call = route(*types, **parameters)
   if isinstance(call, Call) and not call.operation.runs_on(platform, *types, **call.attributes):
-    return f"{call.operation.name} does not run on {platform} for these operands"
+    return _reason_of_operation(call.operation.name, platform)
   return call
+
+
+def _reason_of_operation(name: str, platform: str) -> str:
+  """Why an operation that does not take some operands on `platform` leaves them to JAX."""
+  if platform not in targets.platforms(name):
+    return f"{name} does not run on {platform}"
+  return targets.refusal(name, platform) or f"XLA was chosen for these operands on {platform}"
 
 
 class _Switch(NamedTuple):

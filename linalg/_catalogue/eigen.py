@@ -201,7 +201,6 @@ EIGEN: tuple[Function, ...] = (
     Function(
         "eigh", OF_HERMITIAN, classes=("EighResult",),
         differs="first derivatives are finite at equal eigenvalues", behaviours=(EQUAL,),
-        sharded=sharded.LARGEST,
         results={
             "eigh(a)": "linalg.EighResult",
             'eigh(a, "U")': "linalg.EighResult",
@@ -219,7 +218,7 @@ EIGEN: tuple[Function, ...] = (
                              called("linalg.eigh", "numpy", "torch", "cupy", "mkl"))),
         )),
     Function(
-        "eigvalsh", OF_HERMITIAN, behaviours=(EQUAL,), sharded=sharded.LARGEST,
+        "eigvalsh", OF_HERMITIAN, behaviours=(EQUAL,),
         fails=NO_SPECTRUM,
         cases=(
             Case("eigvalsh", linalg.eigvalsh, hermitian, (2,), _eigvalsh_ratio,
@@ -254,7 +253,7 @@ EIGEN: tuple[Function, ...] = (
         )),
     Function(
         "eigh_generalized", OF_HERMITIAN, follows="jax.scipy.linalg.eigh",
-        behaviours=(EQUAL_OF_OTHER_FORMS,), sharded=sharded.ON_ONE_DEVICE,
+        behaviours=(EQUAL_OF_OTHER_FORMS,),
         results={
             "eigh_generalized(a, a)": "Arrays2",
             "eigh_generalized(a, eigvals_only=True)": "Array",

@@ -95,7 +95,7 @@ FUNCTIONS: tuple[Function, ...] = (
             "first and second derivatives exact at any spectrum, and by parameters of the function",
             ("values/test_matrix_functions.py::test_funm_hermitian",
              "values/test_matrix_functions.py::test_parameters_of_a_function")),),
-        sharded=sharded.STACK, arguments=(EYE, jnp.exp),
+        arguments=(EYE, jnp.exp),
         results={"funm_hermitian(a, lambda w: w)": "Array"},
         fails=NO_SPECTRUM,
         cases=(
@@ -110,7 +110,7 @@ FUNCTIONS: tuple[Function, ...] = (
             ("values/test_hermitian_functions.py::test_zero_matrix",
              "values/test_hermitian_functions.py::test_indefinite_by_rounding",
              "values/test_hermitian_functions.py::test_derivatives_of_a_clamped_matrix")),),
-        sharded=sharded.OF_GRAM, arguments=(EYE, 2),
+        arguments=(EYE, 2),
         results={"inverse_pth_root(a, 4, epsilon=1e-12)": "Array"},
         fails=NO_SPECTRUM,
         cases=(

@@ -10,9 +10,15 @@ import linalg
 from linalg._catalogue import checks, matrices, sharded
 from linalg._catalogue.case import Case
 from linalg._catalogue.distance import case_of, composed
-from linalg._catalogue.factors import reflectors, take
-from linalg._catalogue.operands import general, square, unitary_beside
-from linalg._catalogue.record import NO_SINGULAR_VALUES, Behaviour, Function, Kind
+from linalg._catalogue.factors import reflectors, solved, take
+from linalg._catalogue.operands import (
+  columns_beside,
+  general,
+  square,
+  unitary_beside,
+  with_columns,
+)
+from linalg._catalogue.record import NO_SINGULAR_VALUES, Behaviour, Failure, Function, Kind
 from linalg._catalogue.timed import GENERAL, Timed, called
 from linalg._catalogue.why import SUMS
 
@@ -167,6 +173,13 @@ def _polar_oracle(side):
 
   return oracle
 
+
+_DEPENDENT = Failure(0, "has no QR factors of full rank (info 2).")
+
+
+def _of_qr_factor(a, b):
+  return linalg.factorize_qr(a).solve(b)
+
 ORTHOGONAL: tuple[Function, ...] = (
     Function(
         "qr", QR, classes=("QRResult",),
@@ -205,7 +218,7 @@ ORTHOGONAL: tuple[Function, ...] = (
         behaviours=(Behaviour("", (
             "derivatives/test_operations.py::test_triangular_solve",
             "values/test_factorisations.py::test_agrees_with_scipy")),),
-        sharded="Q itself, linalg.distributed.qr of a tall matrix", arguments=(EYE, EYE[0]),
+        sharded="Q itself, linalg.distributed.qr", arguments=(EYE, EYE[0]),
         calls={
             "": lambda m, a, p, b: m.householder_product(
                 b, b[0] / (2 * jnp.abs(b[0]) + 1).astype(b.dtype)),
@@ -216,11 +229,26 @@ ORTHOGONAL: tuple[Function, ...] = (
                  scan=True, matrix="general", of_matrix=reflectors),
         )),
     Function(
+        "factorize_qr", QR, classes=("QRFactor",),
+        behaviours=(Behaviour(
+            "an object that follows changes of the matrix; rows and columns at an index that may "
+            "be traced",
+            ("values/test_factors.py::test_changes_of_qr_factors",)),),
+        sharded="linalg.distributed.qr",
+        results={
+            "factorize_qr(a)": "linalg.QRFactor", "factorize_qr(a).solve(a)": "Array",
+            "factorize_qr(a).append_rows(a).delete_row(0)": "linalg.QRFactor"},
+        fails=_DEPENDENT,
+        cases=(
+            composed("factorize_qr", _of_qr_factor, with_columns(square), (2, 2), solved, None, 20,
+                     matrix="nonsingular", of_matrix=lambda a: (a, columns_beside(a))),
+        )),
+    Function(
         "ormqr", QR,
         behaviours=(Behaviour(
             "what stands beside the reflectors is not read",
             ("values/test_matrix_functions.py::test_ormqr",)),),
-        sharded="Q itself, linalg.distributed.qr of a tall matrix", arguments=(EYE, EYE[0], EYE),
+        sharded="Q itself, linalg.distributed.qr", arguments=(EYE, EYE[0], EYE),
         results={"ormqr(a, a, a, left=False)": "Array"},
         calls={
             "": lambda m, a, p, b: m.ormqr(
@@ -242,7 +270,7 @@ ORTHOGONAL: tuple[Function, ...] = (
     Function(
         "svd", SINGULAR_VALUES, classes=("SVDResult",),
         differs="derivatives for every shape, and at equal singular values",
-        behaviours=(SPECTRUM,), sharded="linalg.distributed.svd of a tall matrix; " + sharded.STACK,
+        behaviours=(SPECTRUM,), sharded="linalg.distributed.svd; " + sharded.STACK,
         results={
             "svd(a)": "linalg.SVDResult",
             "svd(a, False)": "linalg.SVDResult",

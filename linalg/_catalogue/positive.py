@@ -8,6 +8,7 @@ import numpy as np
 import linalg
 from linalg._catalogue import checks
 from linalg._catalogue.case import Case
+from linalg._catalogue.distance import composed
 from linalg._catalogue.factors import cholesky_factor, cholesky_product, solved
 from linalg._catalogue.operands import columns_beside, positive_definite, vector, with_columns
 from linalg._catalogue.record import INDEFINITE, Behaviour, Failure, Function, Kind
@@ -69,6 +70,14 @@ def _update_oracle(sign):
 
   return oracle
 
+def _of_factor(a, b):
+  factor = linalg.factorize_cholesky(a)
+  return factor.solve(b), factor.logdet()
+
+def _of_factor_oracle(a, b):
+  a = (a + checks.adjoint(a)) / 2
+  return np.linalg.solve(a, b), np.linalg.slogdet(a)[1]
+
 POSITIVE: tuple[Function, ...] = (
     Function(
         "cholesky", KIND,
@@ -104,6 +113,27 @@ POSITIVE: tuple[Function, ...] = (
             Case("cholesky_jittered", lambda a: linalg.cholesky_jittered(a).factor,
                  positive_definite, (2,), _cholesky_ratio(lower=True),
                  lambda a: (np.linalg.cholesky(a),), matrix="positive"),
+        )),
+    Function(
+        "factorize_cholesky", KIND, classes=("CholeskyFactor",),
+        behaviours=(Behaviour(
+            "an object that follows changes of the matrix; rows and columns at an index that may "
+            "be traced; NaN for the change that fails, alone",
+            ("values/test_factors.py::test_changes_of_a_cholesky_factor",
+             "values/test_factors.py::test_failures_alone",
+             "values/test_factors.py::test_window")),),
+        sharded="linalg.distributed.cho_factor",
+        results={
+            "factorize_cholesky(a)": "linalg.CholeskyFactor",
+            "factorize_cholesky(a).update(a).append(a, a).delete(0).replace(0, a)":
+                "linalg.CholeskyFactor",
+            "factorize_cholesky(a).solve(a)": "Array",
+        },
+        fails=INDEFINITE,
+        cases=(
+            composed("factorize_cholesky", _of_factor, with_columns(positive_definite), (2, 2),
+                     _of_factor_oracle, None, 20, matrix="positive",
+                     of_matrix=lambda a: (a, columns_beside(a))),
         )),
     Function(
         "cho_factor", KIND, behaviours=(ALONE,),

@@ -5,10 +5,6 @@ FITS = (
     "jax.sharding.reshard(a, jax.P())")
 ON_ONE_DEVICE = "linalg.{name}, of a matrix that fits on a device" + FITS
 STACK = "of a stack, linalg.distributed.batched(linalg.{name}); or " + ON_ONE_DEVICE
-LARGEST = (
-    "for the largest of a positive semidefinite matrix, linalg.distributed.randomized_svd; "
-    + STACK)
-OF_GRAM = "of a Gram matrix, linalg.distributed.gram_inverse_pth_root; " + STACK
-VALUES = "linalg.distributed.svdvals of a tall matrix; " + STACK
+VALUES = "linalg.distributed.svdvals; " + STACK
 BY_XLA = "jax.numpy.{name}: XLA shards sums and products"
 BY_XLA_LINALG = "jax.numpy.linalg.{name}: XLA shards sums and products"

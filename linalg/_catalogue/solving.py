@@ -225,6 +225,11 @@ def _stock_solve_logdet(a, b):
 def _slogdet_of_factors(packed, pivots):
   return tuple(np.linalg.slogdet(lu_product(packed, pivots)))
 
+
+def _of_lu_factor(a, b):
+  factor = linalg.factorize_lu(a)
+  return (factor.solve(b), *factor.slogdet())
+
 SOLVING: tuple[Function, ...] = (
     Function(
         "solve", SYSTEMS,
@@ -324,6 +329,21 @@ SOLVING: tuple[Function, ...] = (
             composed("pinv_hermitian", lambda a: linalg.pinv(a, hermitian=True), positive_definite,
                      (2,), lambda a: (np.linalg.pinv(a),),
                      lambda a: jnp.linalg.pinv(a, hermitian=True), 20, variant=True),
+        )),
+    Function(
+        "factorize_lu", LU, classes=("LUFactor",),
+        behaviours=(Behaviour(
+            "an object; derivatives reuse the factors",
+            ("values/test_factors.py::test_changes_of_lu_factors",)),),
+        sharded="linalg.distributed.lu_factor",
+        results={
+            "factorize_lu(a)": "linalg.LUFactor", "factorize_lu(a).solve(a)": "Array",
+            "factorize_lu(a).slogdet()": "linalg.SlogdetResult"},
+        fails=SINGULAR,
+        cases=(
+            composed("factorize_lu", _of_lu_factor, with_columns(square), (2, 2),
+                     _solve_logdet_oracle, None, 20, matrix="nonsingular",
+                     of_matrix=lambda a: (a, columns_beside(a))),
         )),
     Function(
         "lu", LU, follows="jax.lax.linalg.lu", behaviours=(PLAIN, GRADED),

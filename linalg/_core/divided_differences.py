@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from linalg._core.algebra import gauss_legendre
 
-__all__ = ["differences", "second_differences"]
+__all__ = ["differences", "differences_between", "second_differences"]
 
 
 def _slope(f):
@@ -28,17 +28,21 @@ def _choose(integral, quotient, error):
 
 
 def differences(f, w):
-  """f[wᵢ, wⱼ] and a bound on its rounding.
+  """f[wᵢ, wⱼ] and a bound on its rounding."""
+  return differences_between(f, w[..., :, None], w[..., None, :])
+
+
+def differences_between(f, x, y):
+  """f[x, y] and a bound on its rounding.
 
   The difference is the quotient (f(y) - f(x)) / (y - x). Where that cancels, it is the mean of f'
   between x and y by quadrature.
   """
-  x, y = w[..., :, None], w[..., None, :]
   fx, fy = f(x), f(y)
   gap = y - x
   safe = jnp.where(gap == 0, 1, gap)
   integral = sum(weight * _slope(f)(x + t * gap) for t, weight in _RULE)
-  limits = jnp.finfo(w.dtype)
+  limits = jnp.finfo(x.dtype)
   error = (4 * limits.eps * (jnp.abs(fx) + jnp.abs(fy)) + limits.tiny) / jnp.abs(gap)
   chosen = _choose(integral, (fy - fx) / safe.astype(fx.dtype), error)
   good = chosen == integral

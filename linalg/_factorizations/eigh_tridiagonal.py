@@ -71,6 +71,24 @@ eigvalsh_tridiagonal_p = ffi.operation(
     fallback=_eigvalsh_tridiagonal_fallback)
 
 
+def _eigh_tridiagonal_rows_fallback(d, e, rows):
+  w, v, info = eigh_tridiagonal_p(d, e)
+  n = d.shape[-1]
+  index = jnp.arange(n, dtype=rows.dtype)
+  chosen = (rows[..., None] == expand(index, rows[..., None])).astype(v.dtype)
+  failed = jnp.isnan(w[..., :1])[..., None]
+  return [w, jnp.where(failed, jnp.nan, product(chosen, jnp.where(failed, 0, v))), info]
+
+
+# Some consecutive rows of the matrix of eigenvectors. The handler uses the first of their numbers,
+# and memory in proportion to their count. Rows beyond the matrix are zero.
+eigh_tridiagonal_rows_p = ffi.operation(
+    "linalg_eigh_tridiagonal_rows",
+    "n, k, m -> n, m n, ()",
+    [0, 0, jnp.int32],
+    fallback=_eigh_tridiagonal_rows_fallback)
+
+
 def _operands(d, e):
   """Both as arrays that LAPACK computes in, and their dtype."""
   name = "eigh_tridiagonal"

@@ -153,7 +153,7 @@ positive_solve_logdet_factor_p: ffi.Operation = ffi.operation(
 
 
 def _factored_slogdet_jvp(primals, tangents):
-  sign, logabsdet = _factored_slogdet_p(*primals)
+  sign, logabsdet = factored_slogdet_p(*primals)
   da = tangents[0]
   if da is None:
     return (sign, logabsdet), (None, None)
@@ -162,7 +162,7 @@ def _factored_slogdet_jvp(primals, tangents):
 
 
 # The determinant of A from its LU factors, which are constants for derivatives.
-_factored_slogdet_p: ffi.Operation = ffi.operation(
+factored_slogdet_p: ffi.Operation = ffi.operation(
     "linalg_factored_slogdet",
     "n n, n n, n -> (), ()",
     lambda a, packed, pivots: (a, real_dtype(a)),
@@ -175,7 +175,7 @@ def _general_apart(a, b):
   """[x, sign, logabsdet, info], differentiable, with each matrix factored once."""
   packed, pivots, _, info = lu_p(jax.lax.stop_gradient(a))
   x = nan_where(info != 0, factored_solve_p(a, packed, pivots, b), core=2)
-  return [x, *_factored_slogdet_p(a, packed, pivots), info]
+  return [x, *factored_slogdet_p(a, packed, pivots), info]
 
 
 def _general_with_inverse(a, b):
@@ -184,7 +184,7 @@ def _general_with_inverse(a, b):
   solve = functools.partial(factored_solve_p, a, packed, pivots)
   x, inverse = (
       nan_where(info != 0, solve(rhs), core=2) for rhs in (b, identities_like(packed)))
-  return [x, *_factored_slogdet_p(a, packed, pivots), inverse.mT, info]
+  return [x, *factored_slogdet_p(a, packed, pivots), inverse.mT, info]
 
 
 def _general_tangents(results, tangents):

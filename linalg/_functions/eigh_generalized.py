@@ -17,7 +17,7 @@ from linalg._factorizations.triangular import triangular_solve_p
 
 __all__ = ["eigh_generalized"]
 
-_INDEFINITE = "has an indefinite b: its leading minor of order {info} is not positive."
+INDEFINITE = "has an indefinite b: its leading minor of order {info} is not positive."
 
 
 def _reduce(a, factor, problem):
@@ -182,7 +182,7 @@ def eigh_generalized(
     if operands[0].shape[-1] != operands[1].shape[-1]:
       raise incompatible(name, *operands, names=("a", "b"))
     factor, info = cholesky_p(operands[1], lower=lower, symmetrize=False)
-    check(info, _INDEFINITE)
+    check(info, INDEFINITE)
     factor = factor if lower else adjoint(factor)
     matrix = _reduce(matrix, factor, type)
   chosen = _chosen(eigvals, subset_by_index, matrix.shape[-1])

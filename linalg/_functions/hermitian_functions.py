@@ -182,7 +182,7 @@ def _number(i, x, dtype):
 
 
 @functools.cache
-def _inverse_root(p):
+def inverse_root(p):
   def f(x):
     positive = x > 0
     return jnp.where(positive, jnp.where(positive, x, 1) ** (-1 / p), jnp.nan)
@@ -191,7 +191,7 @@ def _inverse_root(p):
 
 
 @functools.cache
-def _inverse_root_from_one(p):
+def inverse_root_from_one(p):
   """x^(-1/p) of numbers that are at least 1. Numbers below 1, due to rounding, count as 1."""
   return lambda x: jnp.where(x < 1, 1, x) ** (-1 / p)
 
@@ -213,11 +213,11 @@ def _inverse_pth_root(a, p, ridge, epsilon, symmetrize_input):
   if symmetrize_input:
     a = symmetrized(a)
   if ridge is None and epsilon is None:
-    return _apply(a, _inverse_root(p)).astype(dtype)
+    return _apply(a, inverse_root(p)).astype(dtype)
   # (A + s I)^(-1/p) = s^(-1/p) (A / s + I)^(-1/p). The second factor's function must not refer to
   # s, and the eigenvalues of its argument are at least 1.
   shift = _shift(a, ridge, epsilon)[..., None, None]
-  root = _apply(a / shift.astype(a.dtype) + identity(a), _inverse_root_from_one(p))
+  root = _apply(a / shift.astype(a.dtype) + identity(a), inverse_root_from_one(p))
   return (root * (shift ** (-1 / p)).astype(root.dtype)).astype(dtype)
 
 

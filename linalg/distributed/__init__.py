@@ -10,8 +10,14 @@ rows, columns or both. Stacks are sharded over matrix dimensions. `report` shows
 compiled program moves between devices, and its memory.
 """
 
+from linalg.distributed._eigh import eigh, eigh_ex, eigvalsh
 from linalg.distributed._general import LUFactor, lu_factor, lu_solve
 from linalg.distributed._gram import gram_inverse_pth_root
+from linalg.distributed._hermitian_functions import (
+  eigh_generalized,
+  funm_hermitian,
+  inverse_pth_root,
+)
 from linalg.distributed._missing import refuse as __getattr__  # noqa: F401
 from linalg.distributed._newton_schulz import newton_schulz
 from linalg.distributed._polar import polar
@@ -22,11 +28,12 @@ from linalg.distributed._positive_definite import (
     cholesky,
     cholesky_ex,
 )
+from linalg.distributed._qr import qr
 from linalg.distributed._randomized import RandomizedSVDResult, randomized_svd
 from linalg.distributed._report import Report, report
 from linalg.distributed._solve import det, inv, inv_ex, slogdet, solve, solve_ex
 from linalg.distributed._stacks import batched
-from linalg.distributed._tall import lstsq, pinv, qr, svd, svdvals
+from linalg.distributed._svd import lstsq, pinv, svd, svdvals
 from linalg.distributed._triangular import solve_triangular
 
 __all__ = [
@@ -40,9 +47,15 @@ __all__ = [
     "cholesky",
     "cholesky_ex",
     "det",
+    "eigh",
+    "eigh_ex",
+    "eigh_generalized",
+    "eigvalsh",
+    "funm_hermitian",
     "gram_inverse_pth_root",
     "inv",
     "inv_ex",
+    "inverse_pth_root",
     "lstsq",
     "lu_factor",
     "lu_solve",

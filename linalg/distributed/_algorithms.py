@@ -172,7 +172,7 @@ def solve(
 
   L is zero above its diagonal. If `lower`, B and X of L X = B are zero above the diagonal too. For
   X op(L) = B with `lower`, only the lower triangle of B is read. Only that of X is computed, with
-  zeros above it.
+  zeros above it. Without `lower`, B of X op(L) = B may have any number of rows.
   """
   assert not (lower and left and transpose)
   b = lower_triangle(g, b) if lower and not left else b
@@ -182,7 +182,9 @@ def solve(
   for low, high in phases[:: -1 if backward else 1]:
     unknown = (0, high) if backward else (low, g.panels)
     # The range of X's columns, or of its rows, that is updated.
-    across = (0, high if lower else g.panels) if left else (low if lower else 0, g.panels)
+    whole = g.panels if left else None
+    across: tuple[int, Any] = (
+        (0, high) if lower and left else (low, g.panels) if lower else (0, whole))
 
     def step(i, x, unknown=unknown, across=across):
       k = g.panels - 1 - i if backward else i

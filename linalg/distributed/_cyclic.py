@@ -43,6 +43,11 @@ _PHASES = 8
 _TILES = 8
 
 
+def rounded_up(length: int, width: int) -> int:
+  """A length that is a multiple of the width, of at least one panel."""
+  return max(-(-length // width), 1) * width
+
+
 def bounds(count: int, parts: int) -> list[tuple[int, int]]:
   """The bounds of parts whose sizes differ by at most one, without empty ones."""
   edges = sorted({round(count * i / parts) for i in range(parts + 1)})
@@ -71,10 +76,10 @@ exchange_p: ffi.Operation = ffi.operation(
 
 
 class Cyclic(NamedTuple):
-  """A square matrix of n rows: its sharding, and its blocks in the block-cyclic layout.
+  """A matrix of n columns: its sharding, and its blocks in the block-cyclic layout.
 
-  In that layout it is an array (P, n / Pr, n / Pc), with the first dimension sharded over all its
-  axes. The matrix is padded to `padded` rows with an identity, or zeros.
+  In that layout it is an array (P, m / Pr, n / Pc), with the first dimension sharded over all its
+  axes. A square matrix is padded to `padded` rows with an identity, or zeros.
   """
 
   layout: Layout
@@ -85,6 +90,17 @@ class Cyclic(NamedTuple):
   padded: int
   most_phases: int
   most_tiles: int
+  height: int | None = None  # m, if the matrix is not square
+
+  @property
+  def lengths(self) -> tuple[int, int]:
+    """m and n."""
+    return self.n if self.height is None else self.height, self.n
+
+  @property
+  def padded_lengths(self) -> tuple[int, int]:
+    """m and n, rounded up to whole panels."""
+    return rounded_up(self.lengths[0], self.width), self.padded
 
   @property
   def axes(self) -> Axes:
@@ -126,8 +142,9 @@ class Cyclic(NamedTuple):
     grid."""
     devices = self.layout.devices(self.layout.spec[dimension])
     unit, groups = ((self.block, self.rows), (self.wide, self.columns))[dimension]
-    chunk = max(-(-self.n // devices), 1)
-    return Redistribution(chunk, devices, unit, groups, self.padded // groups)
+    chunk = max(-(-self.lengths[dimension] // devices), 1)
+    return Redistribution(
+        chunk, devices, unit, groups, self.padded_lengths[dimension] // groups)
 
   def map(self, function: Callable[..., Any], operands: str, results: str, *arrays: Any) -> Any:
     """Applies `function` to each device's parts of the arrays.
@@ -183,6 +200,26 @@ class Cyclic(NamedTuple):
   def gather_r(self, x):
     return lax.all_gather(x, self.axes, axis_index_groups=self._over_r()) \
         if self.rows > 1 else x[None]
+
+  def sum_r(self, x):
+    """The sum over a column of the grid. Each device gets an equal part of the columns."""
+    return lax.psum_scatter(
+        x, self.axes, scatter_dimension=1, axis_index_groups=self._over_r(), tiled=True
+    ) if self.rows > 1 else x
+
+  def sum_rows_r(self, x):
+    """The sum of a panel's rows over a column of the grid. A device gets its own rows of them."""
+    x = x.reshape(self.columns, self.rows, self.block, -1).swapaxes(0, 1)
+    x = x.reshape(self.width, -1)
+    return lax.psum_scatter(
+        x, self.axes, scatter_dimension=0, axis_index_groups=self._over_r(), tiled=True
+    ) if self.rows > 1 else x
+
+  def sum_columns_c(self, x):
+    """The sum of a panel's columns over a row of the grid. A device gets its own columns."""
+    return lax.psum_scatter(
+        x, self.axes, scatter_dimension=1, axis_index_groups=self._over_c(), tiled=True
+    ) if self.columns > 1 else x
 
   def gather_all(self, x):
     """(Pr, Pc, ...), known to be the same on all devices."""
@@ -285,8 +322,9 @@ class Cyclic(NamedTuple):
   def numbers(self):
     """The indices of the device's rows and columns in the padded matrix: (h, 1) and (1, w)."""
     r, c = self.place()
-    i = jnp.arange(self.padded // self.rows, dtype=r.dtype)
-    j = jnp.arange(self.padded // self.columns, dtype=c.dtype)
+    height, width = self.padded_lengths
+    i = jnp.arange(height // self.rows, dtype=r.dtype)
+    j = jnp.arange(width // self.columns, dtype=c.dtype)
     row = (quotient(i, self.block) * self.rows + r) * self.block + remainder(i, self.block)
     column = (quotient(j, self.wide) * self.columns + c) * self.wide + remainder(j, self.wide)
     return row[:, None], column[None]
@@ -424,7 +462,7 @@ def cyclic_of(
 
   def cyclic(size):
     width = size * devices
-    padded = max(-(-n // width), 1) * width
+    padded = rounded_up(n, width)
     return Cyclic(layout, *given, n, size, padded, _PHASES, _TILES)
 
   def growth(size):

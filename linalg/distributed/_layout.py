@@ -150,8 +150,7 @@ def rows_of(
         f"{name}: the {whole} of the matrix are sharded: {jax.typeof(a).str_short(True)}. Its "
         f"{sharded} may be; reshard it first: jax.sharding.reshard(a, "
         f"{partition(spec_of(rows or columns))}).")
-  taken = [axis for entry in batch for axis in entry]
-  free = tuple(axis for axis in layout.mesh.axis_names if axis not in taken)
+  free = _free(layout)
   chosen = (rows or free) if axes is None else _names(axes)
   if chosen is None or not _different(chosen, free):
     raise ValueError(
@@ -180,18 +179,57 @@ def square_of(name: str, a: jax.Array, axes: Places) -> Layout:
     raise ValueError(
         f"{name} takes one square matrix [n, n] that several devices share, got {a.shape}. A stack "
         "is for linalg's functions, or for linalg.distributed.batched.")
+  return squares_of(name, a, axes)
+
+
+def squares_of(name: str, a: jax.Array, axes: Places) -> Layout:
+  """The layout of the matrices (..., n, n) of a batch that is on all devices; see `square_of`."""
+  if a.ndim < 2 or a.shape[-2] != a.shape[-1]:
+    raise ValueError(
+        f"{name} takes square matrices [..., n, n] that several devices share, got {a.shape}.")
   layout = layout_of(name, a)
+  batch, own = layout.spec[:-2], layout.spec[-2:]
+  if any(batch):
+    raise ValueError(
+        f"{name} takes matrices that several devices share, and a batch on all devices. This batch "
+        f"is sharded, {jax.typeof(a).str_short(True)}: it is for linalg.{name}, one matrix on each "
+        "device.")
   if axes is None:
-    spec = layout.spec if any(layout.spec) else (tuple(layout.mesh.axis_names), ())
-    if spec != layout.spec:
-      _refuse_otherwise(name, a, layout, axes, spec)
+    spec = own if any(own) else (tuple(layout.mesh.axis_names), ())
+    if spec != own:
+      _refuse_otherwise(name, a, layout, axes, (*batch, *spec))
     return Layout(layout.mesh, spec)
   return Layout(layout.mesh, placed(name, a, layout, axes))
 
 
+def shared_of(name: str, a: jax.Array, axes: Places) -> Layout:
+  """The layout of matrices of any shape whose rows, columns or both are sharded.
+
+  `axes` is as for `square_of`. Where nothing is known, the rows are sharded over all axes of the
+  mesh that no batch dimension has.
+  """
+  layout = layout_of(name, a)
+  own = layout.spec[-2:]
+  if axes is not None:
+    own = placed(name, a, layout, axes)
+  elif not any(own):
+    own = (_free(layout), ())
+    if not own[0]:
+      raise ValueError(
+          f"{name}: the batch is sharded over all axes of the mesh; use linalg.{name}.")
+    _refuse_otherwise(name, a, layout, axes, (*layout.spec[:-2], *own))
+  return Layout(layout.mesh, (*layout.spec[:-2], *own))
+
+
+def _free(layout: Layout) -> Axes:
+  """The axes of the mesh that no batch dimension has."""
+  taken = [axis for entry in layout.spec[:-2] for axis in entry]
+  return tuple(axis for axis in layout.mesh.axis_names if axis not in taken)
+
+
 def placed(name: str, a: jax.Array, layout: Layout, axes: Places) -> tuple[Axes, Axes]:
   """The axes of rows and columns that `axes` names."""
-  names = layout.mesh.axis_names
+  names = _free(layout)
   is_pair = isinstance(axes, tuple) and len(axes) == 2 and not all(
       isinstance(x, str) for x in axes)
   pair: Any = axes if is_pair else (axes, None)

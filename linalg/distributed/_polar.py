@@ -1,4 +1,4 @@
-"""Polar factors of tall matrices whose rows are sharded, and of wide ones whose columns are."""
+"""Polar factors of matrices that several devices share."""
 
 import functools
 
@@ -8,12 +8,16 @@ from jax.typing import ArrayLike
 
 import linalg
 from linalg._core.algebra import adjoint, reciprocal, smallest_gap, symmetrized, zeros_like
-from linalg._core.operands import as_arrays
+from linalg._core.operands import as_arrays, check_matrix
 from linalg._core.public import public
 from linalg._factorizations.matmul import product
 from linalg._functions.pseudo_inverse import pseudo_inverse_p
 from linalg._functions.sylvester import lyapunov_p
 from linalg.distributed._gram import scaled_gram
+from linalg.distributed._layout import Places
+from linalg.distributed._polar_cyclic import polar_p
+from linalg.distributed._qr import rows_or_blocks
+from linalg.distributed._shared import Shared, from_blocks, to_blocks
 from linalg.distributed._tall import Rows, factors, tall_or_wide
 
 
@@ -78,28 +82,40 @@ def _compiled_polar(rows, is_wide, method, a):
   return adjoint(w) if is_wide else w, p[..., : rows.width, : rows.width]
 
 
+@functools.partial(jax.jit, static_argnums=0)
+def _square(shared, a):
+  return tuple(from_blocks(shared, x) for x in polar_p(to_blocks(shared, a), shared=shared))
+
+
 @public("method", "axes", compiled=False)
 def polar(
-    a: ArrayLike, *, method: str = "qr", axes: str | tuple[str, ...] | None = None
+    a: ArrayLike, *, method: str = "qr", axes: Places = None
 ) -> tuple[jax.Array, jax.Array]:
-  """The polar decomposition of tall matrices whose rows are sharded, A = U P; `linalg.polar`.
+  """The polar decomposition of matrices that several devices share, A = U P; `linalg.polar`.
 
   For wide matrices whose columns are sharded, A = P U.
 
   Args:
-    a: matrices (..., m, n); tall ones as for `qr`. The columns of a wide one are sharded as the
-      rows of its transpose.
+    a: matrices (..., m, n): square ones as for `qr`, or tall ones whose rows are sharded. The
+      columns of a wide one are sharded as the rows of its transpose.
     method: "qr" or "gram". "gram" takes fewer operations and moves less, but is as accurate only
       for well-conditioned matrices.
-    axes: as for `qr`, for the longer dimension.
+    axes: as for `qr`, and for the longer dimension of a matrix that is not square.
 
   Returns:
     (U, P): U (..., m, n), sharded as A is, has orthonormal columns, or rows if m < n. P (..., k, k)
-    with k = min(m, n), on all devices, is Hermitian and positive semidefinite. A matrix that holds
-    NaN or Inf has NaN in both.
+    with k = min(m, n) is Hermitian and positive semidefinite. It is on all devices; that of a
+    square matrix is sharded as A is. A matrix that holds NaN or Inf has NaN in both.
 
   Algorithm: "qr" takes Q R by TSQR and the singular values of R. U is orthonormal to rounding at
   any condition and any rank.
+
+  "qr" of a square matrix is the QDWH iteration: three steps with QR factors and three with Cholesky
+  factors, in the layout of `qr`, and no device holds the matrix. Nakatsukasa and Higham, Stable and
+  efficient spectral divide and conquer algorithms for the symmetric eigenvalue decomposition and
+  the SVD, SIAM J. Sci. Comput. 35 (2013). It begins with A and random numbers below eps ‖A‖, the
+  same for every call, so that U is unitary at any rank. P has errors of eps ‖A‖: its least
+  eigenvalues may be as negative.
 
   "gram" takes the eigenvalues of Aᴴ A, or of A Aᴴ, with A scaled. The rounding error of U grows as
   the square of the ratio of singular values. Singular values below √(8 √k eps) of the largest, 0.3%
@@ -121,6 +137,12 @@ def polar(
   if method not in _METHODS:
     raise ValueError(f"polar: method={method!r} must be 'qr' or 'gram'.")
   (a,), dtype = as_arrays("polar", a)
-  rows, is_wide = tall_or_wide("polar", a, axes)
+  check_matrix("polar", a)
+  if method == "qr" and a.shape[-1] == a.shape[-2] > 0:
+    found = rows_or_blocks("polar", a, axes)
+    if isinstance(found, Shared):
+      u, p = _square(found, a)
+      return u.astype(dtype), p.astype(dtype)
+  rows, is_wide = tall_or_wide("polar", a, axes)  # type: ignore[arg-type]
   u, p = _compiled_polar(rows, is_wide, method, a)
   return u.astype(dtype), p.astype(dtype)

@@ -24,13 +24,20 @@ from linalg.distributed._slices import cut, put, quotient, remainder, take
 @functools.partial(jax.jit, static_argnums=0)
 def to_cyclic(g: Cyclic, a: jax.Array) -> jax.Array:
   """The matrix in the block-cyclic layout, padded with zeros. Each device moves its share."""
-  missing = [(0, x.chunk * x.devices - g.n) for x in map(g.redistribution, (0, 1))]
-  return g.map(functools.partial(_deal_p, g), "m", "c", jnp.pad(a, missing))
+  return g.map(functools.partial(deal_p, g), "m", "c", even(g, a))
+
+
+def even(g: Cyclic, a: jax.Array) -> jax.Array:
+  """The matrix with rows and columns added, so that all devices have as many."""
+  missing = [
+      (0, x.chunk * x.devices - length)
+      for x, length in zip(map(g.redistribution, (0, 1)), g.lengths, strict=True)]
+  return jnp.pad(a, [(0, 0)] * (a.ndim - 2) + missing)
 
 
 def from_cyclic(g: Cyclic, x: jax.Array) -> jax.Array:
   """The inverse of `to_cyclic`."""
-  return g.map(functools.partial(_collect_p, g), "c", "m", x)[: g.n, : g.n]
+  return g.map(functools.partial(collect_p, g), "c", "m", x)[: g.lengths[0], : g.n]
 
 
 def brought(
@@ -57,10 +64,10 @@ def _deal(g, a):
   a = a.reshape(rows.devices * rows.slots, -1)
   a = a if rows.is_even else take(a, rows.incoming(r), 0)
   a = a if columns.is_even else take(a, columns.incoming(c), 1)
-  if g.padded == g.n:
+  if g.padded_lengths == g.lengths:
     return a
   row, column = g.numbers()
-  return jnp.where((row < g.n) & (column < g.n), a, 0)
+  return jnp.where((row < g.lengths[0]) & (column < g.n), a, 0)
 
 
 def _collect(g, x):
@@ -132,8 +139,9 @@ def _operation(name, function, shape, opposite) -> _Move:
   return moved
 
 
-_deal_p: _Move = _operation(
-    "deal", _deal, lambda g: (g.padded // g.rows, g.padded // g.columns), lambda: _collect_p)
-_collect_p: _Move = _operation(
+deal_p: _Move = _operation(
+    "deal", _deal, lambda g: (g.padded_lengths[0] // g.rows, g.padded // g.columns),
+    lambda: collect_p)
+collect_p: _Move = _operation(
     "collect", _collect, lambda g: (g.redistribution(0).chunk, g.redistribution(1).chunk),
-    lambda: _deal_p)
+    lambda: deal_p)

@@ -9,21 +9,18 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.sharding import PartitionSpec
-from jax.typing import ArrayLike
 
 import linalg
 from linalg._core.algebra import adjoint, diagonal_of, expand, on_diagonal, reciprocal
-from linalg._core.operands import as_arrays, check_matrix, incompatible, real_dtype
-from linalg._core.public import public
+from linalg._core.operands import check_matrix
 from linalg._factorizations.matmul import product
-from linalg._factorizations.qr import QRResult, qr_p, qr_r_p, thin_tangents, times_inverse
-from linalg._factorizations.svd import SVDResult, ones_of_values, values_tangent
-from linalg._functions.lstsq import counted, tolerance
+from linalg._factorizations.qr import qr_p, qr_r_p, thin_tangents, times_inverse
+from linalg._factorizations.svd import ones_of_values, values_tangent
+from linalg._functions.lstsq import counted
 from linalg._functions.pinv import default_rtol, threshold
 from linalg.distributed._layout import (
   Axes,
   Layout,
-  check_columns,
   map_parts,
   partition,
   placed_as_rows,
@@ -301,18 +298,6 @@ def _solution_jvp(rows, rcond, primals, tangents):
   return (x, s), (dx + product(p, product(p, outside, adjoint_a=True)), ds)
 
 
-def _operands(
-    name: str, axes: str | Axes | None, *operands: ArrayLike
-) -> tuple[Rows, list[jax.Array], Any]:
-  (a, *others), dtype = as_arrays(name, *operands)
-  check_matrix(name, a)
-  if a.shape[-2] < a.shape[-1]:
-    raise ValueError(
-        f"{name} takes matrices [..., m, n] with m >= n, got {a.shape}; the columns of a wide one "
-        "are the rows of its transpose.")
-  return Rows(rows_of(name, a, axes), *a.shape[-2:]), [a, *others], dtype
-
-
 def tall_or_wide(name: str, a: jax.Array, axes: str | Axes | None) -> tuple[Rows, bool]:
   """The rows of tall matrices or the columns of wide ones, and whether the matrices are wide."""
   check_matrix(name, a)
@@ -390,128 +375,30 @@ _compiled = functools.partial(jax.jit, static_argnums=0)
 
 
 @_compiled
-def _compiled_qr(rows, a):
+def tall_factors(rows: Rows, a: jax.Array) -> tuple[jax.Array, jax.Array]:
   q, r = _qr(rows, rows.even(a))
   return q[..., : rows.height, : rows.width], r[..., : rows.width, : rows.width]
 
 
 @_compiled
-def _compiled_r(rows, a):
+def tall_r(rows: Rows, a: jax.Array) -> jax.Array:
   return _qr(rows, rows.even(a))[1][..., : rows.width, : rows.width]
 
 
 @_compiled
-def _compiled_svd(rows, a):
+def tall_svd(rows: Rows, a: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
   u, s, vh = _svd(rows, rows.even(a))
   n = rows.width
   return u[..., : rows.height, :n], s[..., :n], vh[..., :n, :n]
 
 
 @_compiled
-def _compiled_svdvals(rows, a):
+def tall_svdvals(rows: Rows, a: jax.Array) -> jax.Array:
   return _svdvals(rows, rows.even(a))[..., : rows.width]
 
 
-@public("mode", "axes", compiled=False)
-def qr(
-    a: ArrayLike, mode: str = "reduced", *, axes: str | tuple[str, ...] | None = None
-) -> Any:
-  """A = Q R of tall matrices whose rows are sharded; `linalg.qr`.
-
-  Args:
-    a: matrices (..., m, n), m >= n, of any floating, complex or integer dtype. Batch dimensions may
-      be sharded over other axes of the mesh.
-    mode: "reduced", or "r" for R alone.
-    axes: the axes of the mesh that the rows are sharded over. By default they are the array's.
-      Inside `jax.jit` on Auto axes, where these are not known, they are all axes.
-
-  Returns:
-    QRResult(Q, R): Q (..., m, n), sharded as A is, and R (..., n, n) on all devices. Where A has
-    full rank, the signs are LAPACK's. Mode "r" returns R alone. If a matrix holds NaN or Inf, its
-    own factors are NaN, and the others of the batch are not.
-
-  Algorithm: TSQR; Demmel, Grigori, Hoemmen and Langou (2012). Each device factors its rows. The R's
-  of P <= 8 devices are gathered, and each device factors all of them: it receives P n² numbers. For
-  a larger power of two, pairs of devices combine their R's in a tree, and each receives
-  (log₂ P + 1) n² numbers. For any other P, all R's are gathered. If a device has fewer than n rows,
-  m < P n, the matrix is gathered instead, and every device holds its m n numbers. In a tree, only
-  the rows of neighbours are gathered, until they are n: no device holds more than 2 n. Derivatives,
-  of both modes and any order, hold where A has full rank, and move n² numbers a device.
-
-  Example:
-    >>> import jax, jax.numpy as jnp, linalg.distributed as dist
-    >>> with jax.set_mesh(jax.make_mesh((jax.device_count(),), ("x",))):
-    ...   a = jax.random.normal(jax.random.key(0), (64, 2), out_sharding=jax.P("x"))
-    ...   q, r = dist.qr(a)
-    ...   print(q.shape, r.shape)
-    (64, 2) (2, 2)
-  """
-  if mode not in ("reduced", "r"):
-    raise NotImplementedError(
-        f"linalg.distributed.qr has the modes 'reduced' and 'r', got {mode!r}: a square Q has m² "
-        "entries.")
-  rows, operands, dtype = _operands("qr", axes, a)
-  if mode == "r":
-    return _compiled_r(rows, *operands).astype(dtype)
-  q, r = _compiled_qr(rows, *operands)
-  return QRResult(q.astype(dtype), r.astype(dtype))
-
-
-@public("axes", compiled=False)
-def svd(a: ArrayLike, *, axes: str | tuple[str, ...] | None = None) -> SVDResult:
-  """A = U diag(S) Vh of tall matrices whose rows are sharded, thin; `linalg.svd`.
-
-  Args:
-    a: matrices (..., m, n), as for `qr`.
-    axes: as for `qr`.
-
-  Returns:
-    SVDResult(U, S, Vh): U (..., m, n), sharded as A is; S (..., n), descending, and Vh (..., n, n)
-    on all devices. A matrix that holds NaN or Inf has NaN.
-
-  Algorithm: the decomposition of TSQR's R; Chan, An improved algorithm for computing the singular
-  value decomposition, ACM Trans. Math. Softw. 8 (1982). Derivatives are those of `linalg.svd`,
-  where A has full rank.
-
-  Example:
-    >>> import jax, jax.numpy as jnp, linalg.distributed as dist
-    >>> with jax.set_mesh(jax.make_mesh((jax.device_count(),), ("x",))):
-    ...   a = jax.random.normal(jax.random.key(0), (64, 2), out_sharding=jax.P("x"))
-    ...   u, s, vh = dist.svd(a)
-    ...   print(u.shape, s.shape, vh.shape)
-    (64, 2) (2,) (2, 2)
-  """
-  rows, operands, dtype = _operands("svd", axes, a)
-  u, s, vh = _compiled_svd(rows, *operands)
-  return SVDResult(u.astype(dtype), s.astype(real_dtype(dtype)), vh.astype(dtype))
-
-
-@public("axes", compiled=False)
-def svdvals(a: ArrayLike, *, axes: str | tuple[str, ...] | None = None) -> jax.Array:
-  """The singular values of tall matrices whose rows are sharded, descending, on all devices.
-
-  Args:
-    a: matrices (..., m, n), as for `qr`.
-    axes: as for `qr`.
-
-  Returns:
-    The singular values, real (..., min(m, n)); NaN for a matrix that holds NaN or Inf.
-
-  Algorithm: the singular values of TSQR's R. Only derivatives need Q.
-
-  Example:
-    >>> import jax, jax.numpy as jnp, linalg.distributed as dist
-    >>> with jax.set_mesh(jax.make_mesh((jax.device_count(),), ("x",))):
-    ...   a = jax.random.normal(jax.random.key(0), (64, 2), out_sharding=jax.P("x"))
-    ...   print(dist.svdvals(a).shape)
-    (2,)
-  """
-  rows, operands, dtype = _operands("svdvals", axes, a)
-  return _compiled_svdvals(rows, *operands).astype(real_dtype(dtype))
-
-
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def _lstsq(rows, rcond, a, b):
+def tall_lstsq(rows: Rows, rcond: float, a: jax.Array, b: jax.Array) -> tuple[jax.Array, ...]:
   n, k = rows.width, b.shape[-1]
   a, b = rows.even(a), rows.even(placed_as_rows(rows.layout, b))
   x, s = _solution(rows, rcond, a, b)
@@ -521,85 +408,8 @@ def _lstsq(rows, rcond, a, b):
   return x[..., :n, :k], squares[..., :k], rank, s[..., :n]
 
 
-@public("rcond", "axes", compiled=False)
-def lstsq(
-    a: ArrayLike, b: ArrayLike, rcond: float | None = None, *,
-    axes: str | tuple[str, ...] | None = None
-) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-  """The shortest x of those that minimise ‖b - A x‖, for a tall A whose rows are sharded;
-  `linalg.lstsq`.
-
-  Args:
-    a: matrices (..., m, n) of any rank, as for `qr`.
-    b: right-hand sides (..., m, k), or a vector (m,), sharded as the rows of A are, or moved there.
-      Sharded columns are refused: ShardingTypeError.
-    rcond: as for `linalg.lstsq`.
-    axes: as for `qr`.
-
-  Returns:
-    x (..., n, k) or (n,); the sums of squares of the residuals (..., k), or () for a vector; the
-    ranks; and the singular values (..., n). Every device holds all of them. NaN or Inf in one
-    column of b may spoil other columns of x.
-
-  Algorithm: R of [A b] by TSQR, and the singular value decomposition of its first n columns. Only
-  derivatives need Q. They hold where the rank is full.
-
-  Example:
-    >>> import jax, jax.numpy as jnp, linalg.distributed as dist
-    >>> with jax.set_mesh(jax.make_mesh((jax.device_count(),), ("x",))):
-    ...   a = jax.random.normal(jax.random.key(0), (64, 2), out_sharding=jax.P("x"))
-    ...   x, residuals, rank, s = dist.lstsq(a, a @ jnp.ones(2))
-    ...   print(x.round(4), rank)
-    [1. 1.] 2
-  """
-  rows, (matrix, rhs), dtype = _operands("lstsq", axes, a, b)
-  vector = rhs.ndim == 1
-  check_columns("lstsq", rhs)
-  columns = rhs[:, None] if vector else rhs
-  if columns.ndim != matrix.ndim or columns.shape[:-1] != matrix.shape[:-1]:
-    raise incompatible("lstsq", matrix, rhs, names=("a", "b"))
-  x, residuals, rank, s = _lstsq(rows, float(tolerance(rcond, matrix, dtype)), matrix, columns)
-  real = real_dtype(dtype)
-  x, residuals = (x[..., 0], residuals[..., 0]) if vector else (x, residuals)
-  return x.astype(dtype), residuals.astype(real), rank, s.astype(real)
-
-
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def _pinv(rows, is_wide, rtol, a):
+def tall_pinv(rows: Rows, is_wide: bool, rtol: float, a: jax.Array) -> jax.Array:
   found = _adjoint_inverse(rows, rtol, rows.even(adjoint(a) if is_wide else a))
   found = found[..., : rows.height, : rows.width]
   return found if is_wide else adjoint(found)
-
-
-@public("rtol", "axes", compiled=False)
-def pinv(
-    a: ArrayLike, rtol: float | None = None, *, axes: str | tuple[str, ...] | None = None
-) -> jax.Array:
-  """The pseudo-inverse of tall matrices whose rows are sharded, or of wide ones whose columns are;
-  `linalg.pinv`.
-
-  Args:
-    a: matrices (..., m, n) of any rank; tall ones as for `qr`. The columns of a wide one are
-      sharded as the rows of its transpose.
-    rtol: singular values up to `rtol` times the largest count as 0. The default is 10 max(m, n)
-      eps.
-    axes: as for `qr`, of the longer dimension.
-
-  Returns:
-    A⁺ (..., n, m), whose longer dimension is sharded as that of A. It is NaN where A holds NaN or
-    Inf.
-
-  Algorithm: Q R by TSQR, and the pseudo-inverse of R. Derivatives are those of Golub and Pereyra.
-  They are right wherever the rank does not change, and move four sums of n² numbers.
-
-  Example:
-    >>> import jax, jax.numpy as jnp, linalg.distributed as dist
-    >>> with jax.set_mesh(jax.make_mesh((jax.device_count(),), ("x",))):
-    ...   a = jax.random.normal(jax.random.key(0), (64, 2), out_sharding=jax.P("x"))
-    ...   print(dist.pinv(a).shape)
-    (2, 64)
-  """
-  (a,), dtype = as_arrays("pinv", a)
-  rows, is_wide = tall_or_wide("pinv", a, axes)
-  rtol = 10 * default_rtol(a, dtype) if rtol is None else float(rtol)
-  return _pinv(rows, is_wide, rtol, a).astype(dtype)

@@ -202,3 +202,30 @@ def test_a_run_that_is_ended_keeps_its_results(tmp_path):
   assert run.returncode == 130 and "Interrupted" in rest
   found = json.loads((tmp_path / "result.json").read_text())
   assert found["interrupted"] and [cell["op"] for cell in found["cells"]] == ["cholesky"]
+
+
+ROUTED = """
+import json, sys
+sys.path.insert(0, sys.argv.pop(1))
+import linalg, routed
+with linalg.accelerated():
+  names = linalg._accelerate.switch.routed()
+covered = {case.partition(",")[0] for case in routed.CASES} | {"sort"}  # inverts permutations
+assert not set(names) - covered, set(names) - covered
+routed.main()
+"""
+
+
+@pytest.mark.extended
+def test_routed_primitives(tmp_path):
+  """Each routed primitive has a case, and a row has its times."""
+  output = tmp_path / "times.json"
+  done = subprocess.run(
+      [sys.executable, "-c", ROUTED, str(ROOT / "benchmarks"), "--ops", "solve", "--sizes", "3",
+       "--batches", "2", "--dtypes", "f32", "--rounds", "3", "--repeats", "0", "--calls", "2",
+       "--output", str(output)],
+      capture_output=True, text=True, check=False, timeout=120)
+  assert done.returncode == 0, done.stderr
+  (cell,) = json.loads(output.read_text())["cells"]
+  assert (cell["op"], cell["n"], cell["batch"]) == ("solve", 3, 2)
+  assert min(cell["seconds"].values()) > 0

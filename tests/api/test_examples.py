@@ -4,6 +4,7 @@ They share one process to import JAX once, and none leaves state behind. test_do
 blocks that are whole programs.
 """
 
+import ast
 import doctest
 import inspect
 import pathlib
@@ -92,3 +93,18 @@ def test_parts_of_docstrings(name):
 @pytest.mark.parametrize("place", SESSIONS)
 def test_session(place):
   assert any(example.want for example in _run(place, SESSIONS[place]))
+
+
+ISSUES = sorted((ROOT / "examples" / "issues").glob("jax_*.py"))
+
+
+@pytest.mark.parametrize("path", ISSUES, ids=lambda path: path.stem)
+def test_issue_is_on_the_page(path):
+  """Catches a program whose docstring lacks a field, or has a kind without a table. `.ci/run` runs
+  the programs."""
+  docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
+  number = path.stem.removeprefix("jax_")
+  fields = re.findall(r"^(\w+): ", docstring, re.M)
+  assert fields == ["Issue", "Kind", "Before", "After", "Limits"]
+  assert docstring.splitlines()[2].startswith(f"Issue: {number}")
+  assert (ROOT / "docs" / "issues.md").read_text().count(f"(../examples/issues/{path.name})") == 1

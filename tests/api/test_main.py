@@ -43,4 +43,4 @@ def test_failures(capsys, monkeypatch):
 def test_unknown_operation(capsys):
   with pytest.raises(SystemExit):
     _verify.main(["choleski"])
-  assert "unknown operations: choleski" in capsys.readouterr().err
+  assert "unknown operations: choleski; did you mean cholesky" in capsys.readouterr().err

@@ -26,6 +26,7 @@ GENERAL = {
     "inv": dist.inv,
     "gradient": jax.grad(lambda a: _likelihood(dist.lu_factor(a))),
     "gradient of A⁻¹": jax.grad(lambda a: jnp.sum(dist.inv(a) ** 2))}
+ANY_SHAPE = {"qr": lambda a: tuple(dist.qr(a))}
 
 
 def placed(layout):
@@ -43,7 +44,9 @@ def placed(layout):
     ("gen", "factor", "both", 4096, 4.2, 4.8), ("gen", "solve", "both", 4096, 4.2, 4.9),
     ("gen", "inv", "both", 4096, 4.3, 9.3),
     ("gen", "gradient", "both", 4096, 6.2, 10.1),
-    ("gen", "gradient of A⁻¹", "both", 4096, 6.1, 15.2)])
+    ("gen", "gradient of A⁻¹", "both", 4096, 6.1, 15.2),
+    ("any", "qr", "both", 2048, 5.5, 4.0)])
 def test_memory_and_words(kind, name, layout, n, shares, words, all_phases):
-  held, received, _ = counted({"pos": POSITIVE, "gen": GENERAL}[kind][name], placed(layout), n)
+  calls = {"pos": POSITIVE, "gen": GENERAL, "any": ANY_SHAPE}[kind]
+  held, received, _ = counted(calls[name], placed(layout), n)
   assert held <= shares and received <= words

@@ -10,6 +10,7 @@ from jax.sharding import PartitionSpec as P
 import linalg
 import linalg.distributed as dist
 import matrices
+import one_matrix
 from one_matrix import close
 from quick import quick_compile, quick_jit
 from sharded import make_mesh
@@ -178,3 +179,56 @@ def test_errors():
     dist.polar(x)
   with pytest.raises(ValueError, match="method='qdwh' must be 'qr' or 'gram'"):
     dist.polar(x, method="qdwh")
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("layout,dtype", [
+    ("both", np.complex128), ("rows", np.float64), ("columns", np.float32)])
+def test_square(layout, dtype, rng):
+  """Square matrices on several devices, of any rank and scale, have LAPACK's limits."""
+  n = 40
+  a = matrices.general(rng, (), n, n, dtype)
+  u, _, vh = np.linalg.svd(a)
+  ill = (u * np.logspace(0, -20, n).astype(dtype)) @ vh
+  scale = 150 if np.finfo(dtype).bits == 64 else 30
+  host = {
+      "general": a, "rank 3": a[:, :3] @ a[:3], "zero": np.zeros_like(a), "ill": ill,
+      "identity": np.eye(n, dtype=dtype), "tiny": a * dtype(10.0**-scale),
+      "huge": a * dtype(10.0**scale)}
+  eps = float(np.finfo(dtype).eps)
+  for a in host.values():
+    x = one_matrix.place(a, layout)
+    u, p = dist.polar(x)
+    assert u.sharding.is_equivalent_to(x.sharding, 2)
+    assert p.sharding.is_equivalent_to(x.sharding, 2)
+    u, size = np.asarray(u), np.abs(a).max() or 1
+    p, a = np.asarray(p) / size, a / size
+    assert np.linalg.norm(u.conj().T @ u - np.eye(n), 1) <= 60 * n * eps
+    assert np.linalg.norm(a - u @ p, 1) <= 60 * n * eps * max(np.linalg.norm(a, 1), 1)
+    np.testing.assert_array_equal(p, p.conj().T)
+    assert np.linalg.eigvalsh(p)[0] >= -60 * n * eps
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("dtype,kind", [
+    (np.complex128, AxisType.Explicit), (np.float64, AxisType.Auto)])
+def test_derivatives_of_square(dtype, kind, rng):
+  """Forward over reverse equals that of `linalg.polar`, and no device holds the matrix."""
+  n = 16
+  host = [matrices.general(rng, (), n, n, dtype) for _ in range(2)]
+  lie = [one_matrix.place(x, "both", kind) for x in host]
+
+  def derivatives(polar):
+    def loss(a):
+      u, p = polar(a)
+      return jnp.sum(jnp.abs(u + 0.3) ** 3) + jnp.sum(jnp.abs(p + 0.3) ** 3)
+
+    return lambda a, da: jax.jvp(jax.grad(loss), (a,), (da,))
+
+  expected = quick_jit(derivatives(linalg.polar))(*host)
+  with jax.set_mesh(lie[0].sharding.mesh):
+    program = quick_compile(
+        derivatives(lambda a: dist.polar(a, axes=one_matrix.AXES)), lie)
+  for x, y in zip(program(*lie), expected, strict=True):
+    close(x, y, dtype, 1e7)
+  assert f"[{n},{n}]" not in program.as_text()

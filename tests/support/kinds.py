@@ -745,6 +745,13 @@ TESTED: dict[str, Tested] = {
                         lambda a, b: scipy.linalg.solve(a, b, assume_a="pos")),
     "solve_her": Tested(_and(HERMITIAN, _columns), exact.solved,
                         lambda a, b: scipy.linalg.solve(a, b, assume_a="her")),
+    "factorize_cholesky": Tested(
+        _and(POSITIVE, _columns), lambda a, b: (exact.solved(a, b), _log_determinant(a)[1]),
+        lambda a, b: (scipy.linalg.solve(a, b, assume_a="pos"), np.linalg.slogdet(a)[1])),
+    "factorize_lu": Tested(
+        _and(ANY, _columns), lambda a, b: (exact.solved(a, b), *_log_determinant(a)),
+        lambda a, b: (np.linalg.solve(a, b), *np.linalg.slogdet(a))),
+    "factorize_qr": Tested(_and(ANY, _columns), exact.solved, np.linalg.solve),
     "lstsq": Tested(_tall_and_columns, exact.least_squares,
                     lambda a, b: np.linalg.lstsq(a, b, rcond=None)[0], cut_off=True,
                     lacks=_SINGULAR, told={"graded rows": Told("beside rows that are far larger")}),

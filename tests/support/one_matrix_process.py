@@ -54,6 +54,19 @@ def expected_general(a):
   return jnp.sum(jnp.linalg.solve(a, jnp.ones(N)) ** 3) + jnp.linalg.slogdet(a)[1]
 
 
+def spectrum(a):
+  """Functions of a Hermitian matrix: eigenvalues, projectors and an inverse root."""
+  w, v = dist.eigh(a, axes=AXES)
+  root = dist.inverse_pth_root(a, 4, axes=AXES)
+  return jnp.sum(jnp.sin(w)) + jnp.sum(jnp.abs(v[:, :4]) ** 4) + jnp.sum(root**3)
+
+
+def expected_spectrum(a):
+  w, v = jnp.linalg.eigh(a)
+  root = (v * w**-0.25) @ v.T
+  return jnp.sum(jnp.sin(w)) + jnp.sum(jnp.abs(v[:, :4]) ** 4) + jnp.sum(root**3)
+
+
 def tall(a):
   s = dist.randomized_svd(a, 2, jax.random.key(0), axes=("x", "y")).S
   q, r = dist.qr(a, axes=("x", "y"))
@@ -84,6 +97,7 @@ def main(process, processes, address):
   cases = (
       (square, expected_square, positive[0], P("x", "y")),
       (general, expected_general, x[0] + N * np.eye(N)[::-1], P("x", "y")),
+      (spectrum, expected_spectrum, positive[1], P("x", "y")),
       (tall, expected_tall, rng.standard_normal((ROWS, 3)), P(("x", "y"), None)),
       (stack, expected_stack, positive, P(None, "x", "y")))
   for kind in (AxisType.Auto, AxisType.Explicit):

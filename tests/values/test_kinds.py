@@ -48,7 +48,8 @@ def test_the_table_is_complete():
   composed = {case.name for case in cases.COMPOSED + cases.SCIPY}
   assert set(kinds.TESTED) == composed | {"eigh_generalized"}
   others = {
-      "batched", "cho_factor", "det", "lu_factor", "newton_schulz", "randomized_svd", "report"}
+      "batched", "cho_factor", "det", "eigh", "eigh_generalized", "eigvalsh", "funm_hermitian",
+      "inverse_pth_root", "lu_factor", "newton_schulz", "randomized_svd", "report"}
   assert set(kinds.DISTRIBUTED) | others == {
       x.name for x in CATALOGUE if x.module == "linalg.distributed"}
 

@@ -1,4 +1,4 @@
-"""Tridiagonal matrices that need pivoting or scaling, or that have singular parts."""
+"""Tridiagonal matrices that need pivoting or scaling, or that have singular parts; eigenvectors."""
 
 import numpy as np
 import pytest
@@ -6,6 +6,7 @@ import scipy.linalg
 
 import linalg
 import matrices
+from linalg._factorizations.eigh_tridiagonal import eigh_tridiagonal_rows_p
 
 ONE_IN = 2
 
@@ -146,3 +147,23 @@ def test_tridiagonal_eigenvalues_out_of_range_when_squared(exponent, dtype, rng)
   d = matrices.general(rng, (), 1, n, dtype)[0].real
   e = matrices.general(rng, (), 1, n - 1, dtype)[0]
   _check_eigenvalues((scale * d).astype(dtype), (scale * e).astype(dtype), scale)
+
+
+@pytest.mark.parametrize("n", [1, 5, 100, 500])
+def test_some_rows_of_the_eigenvectors(n, rng):
+  """They are rows of one orthogonal matrix, whose merges were made from them alone."""
+  d, e = rng.standard_normal(n), rng.standard_normal(n - 1)
+  count = -(-n // 3)
+  rows = [np.arange(count, dtype=np.int32) + i * count for i in range(3)]
+  parts = [eigh_tridiagonal_rows_p(d, e, x) for x in rows]
+  w, v = np.asarray(parts[0][0]), np.concatenate([x[1] for x in parts])
+  assert v.shape == (3 * count, n) and not v[n:].any()
+  for x in parts:
+    np.testing.assert_array_equal(x[0], w)
+  t, v = np.diag(d) + np.diag(e, 1) + np.diag(e, -1), v[:n]
+  scale = 30 * n * np.finfo(float).eps
+  assert np.max(np.abs(v.T @ v - np.eye(n))) <= scale
+  assert np.max(np.abs(t @ v - v * w)) <= scale * max(np.max(np.abs(w)), 1)
+  w_alone, none, _ = eigh_tridiagonal_rows_p(d, e, np.zeros(0, np.int32))
+  assert none.shape == (0, n)
+  np.testing.assert_array_equal(w_alone, eigh_tridiagonal_rows_p(d, e, rows[0])[0])

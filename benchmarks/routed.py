@@ -1,0 +1,224 @@
+"""Times each primitive that `linalg.accelerate` routes against JAX's own, in small batches.
+
+  python benchmarks/routed.py --output times.json
+
+A program calls the primitive for one batch after another in a scan, as a simulation or a filter
+does. The cost to start the program is then shared by `--calls` calls. Cells that are slower than
+`--below` are measured again. The last figure counts, and the table at the end lists what is left.
+"""
+
+import argparse
+import itertools
+import json
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+import linalg
+import run
+from linalg._catalogue import matrices
+
+SIZES = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+BATCHES = (1, 2, 4, 8)
+
+Operands = list[np.ndarray]
+
+
+def _general(rng, batch, n, dtype) -> Operands:
+  return [matrices.general(rng, batch, n, n, dtype)]
+
+
+def _hermitian(rng, batch, n, dtype) -> Operands:
+  a = matrices.general(rng, batch, n, n, dtype)
+  return [a + a.conj().mT]
+
+
+def _positive(rng, batch, n, dtype) -> Operands:
+  return [matrices.positive_definite(rng, batch, n, dtype)]
+
+
+def _update(rng, batch, n, dtype) -> Operands:
+  r = np.linalg.cholesky(matrices.positive_definite(rng, batch, n, dtype)).mT.astype(dtype)
+  return [np.ascontiguousarray(r), matrices.general(rng, batch, n, 1, dtype)[..., 0]]
+
+
+def _triangle(columns: int | None) -> Callable[..., Operands]:
+  def make(rng, batch, n, dtype):
+    a = matrices.general(rng, batch, n, n, dtype) / n + 2 * np.eye(n, dtype=dtype)
+    return [a.astype(dtype), matrices.general(rng, batch, n, columns or n, dtype)]
+
+  return make
+
+
+def _reflectors(columns: int | None) -> Callable[..., Operands]:
+  def make(rng, batch, n, dtype):
+    h, taus = jnp.linalg.qr(matrices.general(rng, batch, n, n, dtype), mode="raw")
+    c = [] if columns == 0 else [matrices.general(rng, batch, n, columns or n, dtype)]
+    return [np.array(h.mT), np.asarray(taus), *c]
+
+  return make
+
+
+def _tridiagonal(rng, batch, n, dtype) -> Operands:
+  diagonals = [matrices.general(rng, batch, n, 1, dtype)[..., 0] for _ in range(3)]
+  return [*diagonals[:1], diagonals[1] + 4, diagonals[2], matrices.general(rng, batch, n, 1, dtype)]
+
+
+def _pivots(rng, batch, n, dtype) -> Operands:
+  steps = rng.integers(n, size=(*batch, n), dtype=np.int32)
+  return [np.maximum(steps, np.arange(n, dtype=np.int32))]
+
+
+def _permutation(rng, batch, n, dtype) -> Operands:
+  return [np.argsort(rng.random((*batch, n)), axis=-1).astype(np.int32)]
+
+
+def _inverse_permutation(p):
+  return lax.sort_key_val(p, lax.broadcasted_iota(p.dtype, p.shape, p.ndim - 1))
+
+
+def _solve(transpose: bool, left: bool) -> Callable[..., Any]:
+  def solve(a, b):
+    b = b if left else b.mT
+    return lax.linalg.triangular_solve(
+        a, b, left_side=left, lower=True, transpose_a=transpose, conjugate_a=transpose)
+
+  return solve
+
+
+Case = tuple[Callable[..., Any], Callable[..., Operands]]
+
+CASES: dict[str, Case] = {
+    "cholesky": (lambda a: lax.linalg.cholesky(a, symmetrize_input=False), _positive),
+    "cholesky_update": (jax.vmap(lax.linalg.cholesky_update), _update),  # of rank 2
+    "eig": (lambda a: lax.linalg.eig(a, compute_left_eigenvectors=False), _general),
+    "eigvals": (
+        lambda a: lax.linalg.eig(
+            a, compute_left_eigenvectors=False, compute_right_eigenvectors=False), _general),
+    "eigh": (lambda a: lax.linalg.eigh(a, symmetrize_input=False), _hermitian),
+    "geqrf": (lambda a: jnp.linalg.qr(a, mode="raw"), _general),
+    "householder_product": (lax.linalg.householder_product, _reflectors(0)),
+    "inverse_permutation": (_inverse_permutation, _permutation),
+    "lu": (lax.linalg.lu, _general),
+    "lu_pivots_to_permutation": (
+        lambda p: lax.linalg.lu_pivots_to_permutation(p, p.shape[-1]), _pivots),
+    "ormqr, one column": (lax.linalg.ormqr, _reflectors(1)),
+    "ormqr, three columns": (lax.linalg.ormqr, _reflectors(3)),
+    "ormqr, n columns": (lax.linalg.ormqr, _reflectors(None)),
+    "qr": (lambda a: lax.linalg.qr(a, full_matrices=False), _general),
+    "qr, pivoted": (
+        lambda a: lax.linalg.qr(a, full_matrices=False, pivoting=True), _general),
+    "schur": (lax.linalg.schur, _general),
+    "solve": (jnp.linalg.solve, _triangle(1)),
+    "svd": (lambda a: lax.linalg.svd(a, full_matrices=False), _general),
+    "svdvals": (lambda a: lax.linalg.svd(a, compute_uv=False), _general),
+    "triangular_solve, one column": (_solve(False, True), _triangle(1)),
+    "triangular_solve, n columns": (_solve(False, True), _triangle(None)),
+    "triangular_solve, adjoint": (_solve(True, True), _triangle(1)),
+    "triangular_solve, right": (_solve(False, False), _triangle(None)),
+    "tridiagonal_solve": (lax.linalg.tridiagonal_solve, _tridiagonal),
+}
+
+# These have no complex form in JAX, or no matrix in the given dtype.
+REAL = {"cholesky_update"}
+INTEGER = {"inverse_permutation", "lu_pivots_to_permutation"}
+
+
+def cells_of(args: argparse.Namespace) -> list[dict[str, Any]]:
+  return [
+      {"op": op, "n": n, "batch": batch, "dtype": dtype}
+      for op, dtype, n, batch in itertools.product(
+          args.ops, args.dtypes, args.sizes, args.batches)
+      if not (op in REAL and dtype[0] == "c") and not (op in INTEGER and dtype != args.dtypes[0])]
+
+
+def measure_cell(cell: dict[str, Any], args: argparse.Namespace) -> dict[str, Any]:
+  function, make = CASES[cell["op"]]
+  rng = np.random.default_rng(0)
+  dtype = run.DTYPES[cell["dtype"]]
+  operands = make(rng, (args.calls, cell["batch"]), cell["n"], dtype)
+  placed = [jax.device_put(x) for x in operands]
+
+  def program(*operands):
+    return lax.scan(lambda carry, x: (carry, function(*x)), None, operands)[1]
+
+  def contestant(enabled):
+    with linalg.accelerated(enabled):
+      compiled = jax.jit(program).lower(*operands).compile()
+    return lambda: jax.block_until_ready(compiled(*placed))
+
+  result = run.summarise(run.measure(
+      {"ours": contestant(True), "stock": contestant(False)}, args.rounds, args.seconds_per_cell))
+  result["seconds"] = {
+      name: run._rounded(seconds / args.calls) for name, seconds in result["seconds"].items()}
+  return result
+
+
+def speedup(row: dict[str, Any]) -> float:
+  return row["speedup"]["stock"]["median"]
+
+
+def line_of(row: dict[str, Any]) -> str:
+  times = " / ".join(f"{row['seconds'][name] * 1e6:.2f}" for name in ("ours", "stock"))
+  return (f"{speedup(row):.2f}  {row['op']} n={row['n']} batch={row['batch']} {row['dtype']}  "
+          f"{times} µs")
+
+
+def measure_all(args: argparse.Namespace) -> list[dict[str, Any]]:
+  rows: list[dict[str, Any]] = []
+  for index, cell in enumerate(cells := cells_of(args)):
+    if index == 0 or cell["op"] != cells[index - 1]["op"]:
+      jax.clear_caches()  # a process can map only so many compiled programs
+      print(f"{index} of {len(cells)} cells, next {cell['op']}", flush=True)
+    result: dict[str, Any] = {}
+    for _ in range(1 + args.repeats):
+      try:
+        result = measure_cell(cell, args)
+      except (NotImplementedError, TypeError, ValueError) as error:
+        print(f"{cell}: skipped, {type(error).__name__}: {str(error)[:100]}", flush=True)
+        break
+      if speedup(result) >= args.below:
+        break
+    if result:
+      rows.append(cell | result)
+      if speedup(rows[-1]) < args.below:
+        print(line_of(rows[-1]), flush=True)
+  return rows
+
+
+def main() -> None:
+  parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+  add = parser.add_argument
+  add("--ops", nargs="+", choices=list(CASES), default=list(CASES), metavar="OP",
+      help=", ".join(CASES))
+  add("--sizes", nargs="+", type=int, default=SIZES, metavar="N")
+  add("--batches", nargs="+", type=int, default=BATCHES, metavar="BATCH")
+  add("--dtypes", nargs="+", choices=["f32", "f64", "c64", "c128"],
+      default=["f32", "f64", "c64", "c128"], metavar="DTYPE")
+  add("--calls", type=int, default=16, help="of the primitive in a program")
+  add("--rounds", type=int, default=15)
+  add("--seconds-per-cell", type=float, default=0.2)
+  add("--below", type=float, default=0.95, help="slower cells are measured again and listed")
+  add("--repeats", type=int, default=2, help="of slower cells")
+  add("--output", type=pathlib.Path, help="a file of JSON for all rows")
+  args = parser.parse_args()
+  jax.config.update("jax_enable_x64", True)
+  jax.config.update("jax_platforms", "cpu")
+  rows = measure_all(args)
+  if args.output:
+    args.output.write_text(json.dumps(run.describe_run("routed.py", ["jax", "scipy"]) | {
+        "cells": rows}, indent=1))
+  slow = sorted((row for row in rows if speedup(row) < args.below), key=speedup)
+  print()
+  for row in slow:
+    print(line_of(row))
+  print(f"{len(slow)} of {len(rows)} cells below {args.below}")
+
+
+if __name__ == "__main__":
+  main()

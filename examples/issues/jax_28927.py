@@ -1,0 +1,44 @@
+"""`sqrtm` and `schur` do not run on GPUs, and loop over entries on CPUs.
+
+Issue: 28927, and 28925
+Kind: speed
+Before: On CUDA an error, since JAX has no `schur` there. On CPUs a loop over the entries of a
+  triangle.
+After: `linalg.sqrtm` and `linalg.schur` run in batches on CPUs and on NVIDIA GPUs, with
+  derivatives.
+Limits: For a batch of small matrices, JAX's `sqrtm` under `accelerate()` may be as fast as
+  `linalg.sqrtm`.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import linalg
+
+
+def matrices(batch, n):
+  a = np.random.default_rng(0).standard_normal((batch, n, n))
+  return (jnp.asarray(a @ a, "float32"),)
+
+
+TIMED = {
+    f"{batch} of {n}, float32": (
+        jax.vmap(jax.scipy.linalg.sqrtm), linalg.sqrtm, lambda batch=batch, n=n: matrices(batch, n))
+    for batch, n in ((64, 8), (16, 32), (1, 100))}
+
+
+def main() -> None:
+  (a,) = matrices(16, 8)
+  root = linalg.sqrtm(a)
+  error = np.linalg.norm(root @ root - a, axis=(-2, -1)) / np.linalg.norm(root, axis=(-2, -1)) ** 2
+  assert np.max(error) < 1e-5
+  t, z = linalg.schur(a)
+  assert np.max(np.abs(z @ t @ z.mT - a)) < 1e-4 * np.max(np.abs(a))
+  program = jax.jit(linalg.schur).lower(a).compile()
+  assert "lapack_" not in str(program.as_text())
+  print(f"16 roots, largest error {np.max(error):.0e}")
+
+
+if __name__ == "__main__":
+  main()

@@ -1,0 +1,68 @@
+"""Matrices with a row or column taken out or exchanged, at an index that may be traced.
+
+Slices and masks stand for gathers, whose results have no sharding.
+"""
+
+import operator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from linalg._core.algebra import expand
+
+
+def as_index(name: str, index: Any, size: int) -> tuple[Any, Any]:
+  """The index from the front, int32 (...), and where it is out of range.
+
+  A Python integer out of range is an error, and has None for the latter.
+  """
+  if hasattr(index, "dtype") and not isinstance(index, np.generic):
+    if not jnp.issubdtype(index.dtype, jnp.integer):
+      raise TypeError(f"{name}() takes index as integers, got {index.dtype}.")
+    index = jnp.asarray(index, jnp.int32)
+    index = jnp.where(index < 0, index + size, index)
+    return index, (index < 0) | (index >= size)
+  value: Any = index
+  try:
+    place = operator.index(value)
+  except TypeError:
+    raise TypeError(f"{name}() takes index as integers, got {type(index)}.") from None
+  if not -size <= place < size:
+    raise ValueError(f"{name}(): index must be from {-size} to {size - 1}, got {place}.")
+  return np.int32(place % size), None
+
+
+def along(x: jax.Array, axis: int) -> jax.Array:
+  """The indices along a dimension, of the rank of `x`."""
+  shape = [1] * x.ndim
+  shape[axis] = x.shape[axis]
+  return jnp.arange(x.shape[axis], dtype=jnp.int32).reshape(shape)
+
+
+def beside(index: jax.Array | np.ndarray, x: jax.Array, core: int) -> jax.Array:
+  """Indices (...) with unit dimensions for the last `core` dimensions of `x`, at least its rank."""
+  index = jnp.asarray(index)
+  index = index.reshape(index.shape + (1,) * core)
+  return expand(index, x) if index.ndim < x.ndim else index
+
+
+def row_of(a: jax.Array, index: jax.Array) -> jax.Array:
+  """Row `index` of matrices, (..., n), as a sum."""
+  return jnp.sum(jnp.where(along(a, -2) == beside(index, a, 2), a, 0), axis=-2)
+
+
+def without(x: jax.Array, index: jax.Array, axis: int, core: int = 2) -> jax.Array:
+  """`x` without the row or column `index`; `core` is the number of its dimensions but batch."""
+  size = x.shape[axis]
+  before = jax.lax.slice_in_dim(x, 0, size - 1, axis=axis)
+  after = jax.lax.slice_in_dim(x, 1, size, axis=axis)
+  return jnp.where(along(before, axis) < beside(index, before, core), before, after)
+
+
+def replaced(a: jax.Array, index: jax.Array, x: jax.Array, axis: int) -> jax.Array:
+  """Matrices with row or column `index` exchanged for vectors (..., n)."""
+  x = jnp.expand_dims(x, axis)
+  a, x = (expand(y, z) if y.ndim < z.ndim else y for y, z in ((a, x), (x, a)))
+  return jnp.where(along(a, axis) == beside(index, a, 2), x, a)

@@ -1,0 +1,204 @@
+"""LU factors as objects."""
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+from linalg import ffi
+from linalg._core.algebra import identities_like, identity, nan_where, permutation_matrix
+from linalg._core.checks import check_factors
+from linalg._core.edits import as_index, replaced, without
+from linalg._core.operands import (
+  as_arrays,
+  check_arrays,
+  check_batches,
+  check_columns,
+  check_square,
+  compute_dtype,
+  incompatible,
+  real_dtype,
+)
+from linalg._core.public import public
+from linalg._factorizations.det import SlogdetResult
+from linalg._factorizations.lu import lu_p
+from linalg._factorizations.matmul import product
+from linalg._factorizations.solve import factored_solve_p
+from linalg._factorizations.solve_logdet import factored_slogdet_p
+from linalg._factorizations.triangular import parse_trans
+
+__all__ = ["LUFactor", "factorize_lu"]
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["matrix", "packed", "pivots", "permutation", "info"], meta_fields=["dtype"])
+@dataclasses.dataclass(frozen=True, eq=False)
+class LUFactor:
+  """The LU factors of square matrices A, from `factorize_lu`.
+
+  It is a pytree, so transformed functions can take and return it. Derivatives of solutions and
+  determinants are with respect to `matrix`, and reuse the factors.
+
+  Methods that change A factor it again, in O(n³) operations. No update of LU factors with partial
+  pivoting is as stable. `QRFactor` and `CholeskyFactor` have updates.
+
+  Attributes:
+    matrix: A (..., n, n).
+    packed: U (..., n, n), and below it L without its unit diagonal.
+    pivots, permutation: int32 (..., n), as from `lu`: A[permutation] = L U.
+    info: int32 (...), 0 on success. It is the 1-based index of the first zero pivot of a singular
+      matrix, or -1 where the factors hold NaN or an index is out of range.
+    dtype: of results.
+  """
+
+  matrix: jax.Array
+  packed: jax.Array
+  pivots: jax.Array
+  permutation: jax.Array
+  info: jax.Array
+  dtype: Any
+
+  def _constants(self):
+    return self.matrix, jax.lax.stop_gradient(self.packed), self.pivots
+
+  def lower(self) -> jax.Array:
+    """L (..., n, n) with a unit diagonal: A[permutation] = L U."""
+    return (jnp.tril(self.packed, -1) + identity(self.packed)).astype(self.dtype)
+
+  def upper(self) -> jax.Array:
+    """U (..., n, n)."""
+    return jnp.triu(self.packed).astype(self.dtype)
+
+  def permutation_matrix(self) -> jax.Array:
+    """P (..., n, n) with P A = L U."""
+    return permutation_matrix(self.permutation, self.dtype)
+
+  def solve(self, b: ArrayLike, trans: int | str = 0) -> jax.Array:
+    """x with A x = b, or the system that `trans` selects, as in `lu_solve`.
+
+    `b` is a vector (n,) or matrices (..., n, k). x is NaN where A is singular.
+    """
+    check_arrays("solve", b)
+    transpose, conjugate = parse_trans("solve", trans)
+    dtype = jnp.promote_types(jnp.result_type(b), self.dtype)
+    b = jnp.asarray(b, compute_dtype(dtype))
+    columns = b[..., None] if b.ndim == 1 else b
+    check_columns("solve", self.matrix, b, columns, "the factor")
+    matrix, packed, pivots = self._constants()
+    x = factored_solve_p(
+        matrix.astype(columns.dtype), packed.astype(columns.dtype), pivots, columns,
+        transpose=transpose, conjugate=conjugate)
+    x = nan_where(self.info != 0, x, core=2)
+    return (x[..., 0] if b.ndim == 1 else x).astype(dtype)
+
+  def slogdet(self) -> SlogdetResult:
+    """The sign or phase of det A, and log |det A|; 0 and -inf if A is singular."""
+    sign, logabsdet = factored_slogdet_p(*self._constants())
+    return SlogdetResult(sign.astype(self.dtype), logabsdet.astype(real_dtype(self.dtype)))
+
+  def logdet(self) -> jax.Array:
+    """log |det A|, (...), real."""
+    return self.slogdet().logabsdet
+
+  def inverse(self) -> jax.Array:
+    """A⁻¹ (..., n, n). To compute A⁻¹ b, `solve` is faster and more accurate."""
+    x = factored_solve_p(*self._constants(), identities_like(self.packed))
+    return nan_where(self.info != 0, x, core=2).astype(self.dtype)
+
+  def update(self, u: ArrayLike, v: ArrayLike) -> "LUFactor":
+    """The factors of A + u vᴴ, for vectors (n,), or (..., n, k) for a change of rank k."""
+    u, v = self._operands("update", u, v)
+    left, right = (x[..., None] if x.ndim == 1 else x for x in (u, v))
+    for x, columns in ((u, left), (v, right)):
+      check_columns("update", self.matrix, x, columns, "the factor")
+    if left.shape[-1] != right.shape[-1]:
+      raise incompatible("update", u, v, names=("u", "v"))
+    return self._of(self.matrix + product(left, right, adjoint_b=True))
+
+  def downdate(self, u: ArrayLike, v: ArrayLike) -> "LUFactor":
+    """The factors of A - u vᴴ, for `u` and `v` as for `update`."""
+    (u,) = self._operands("downdate", u)
+    return self.update(-u, v)
+
+  def append(self, column: ArrayLike, row: ArrayLike, corner: ArrayLike) -> "LUFactor":
+    """The factors of [[A, column], [row, corner]], for vectors (..., n) and a corner (...)."""
+    column, row, corner = self._operands("append", column, row, corner)
+    n = self.matrix.shape[-1]
+    if column.shape[-1:] != (n,) or row.shape[-1:] != (n,):
+      raise incompatible("append", self.matrix, column, row, names=("the factor", "column", "row"))
+    check_batches(
+        "append", self.matrix, column, row, corner, ranks=(2, 1, 1, 0),
+        names=("the factor", "column", "row", "corner"))
+    a, column, row, corner = ffi.broadcast_batches(
+        "append", (self.matrix, column, row, corner), (2, 1, 1, 0))
+    return self._of(jnp.concatenate([
+        jnp.concatenate([a, column[..., None]], -1),
+        jnp.concatenate([row, corner[..., None]], -1)[..., None, :]], -2))
+
+  def delete(self, index: ArrayLike) -> "LUFactor":
+    """The factors of A without row and column `index`, as for `CholeskyFactor.delete`."""
+    place, outside = as_index("delete", index, self.matrix.shape[-1])
+    return self._of(without(without(self.matrix, place, -2), place, -1), outside)
+
+  def replace(self, index: ArrayLike, column: ArrayLike, row: ArrayLike) -> "LUFactor":
+    """The factors of A with another column and row `index`.
+
+    Args:
+      index: as for `CholeskyFactor.delete`.
+      column, row: vectors (..., n). Entry `index` of the row is the one on the diagonal.
+    """
+    column, row = self._operands("replace", column, row)
+    n = self.matrix.shape[-1]
+    if column.shape[-1:] != (n,) or row.shape[-1:] != (n,):
+      raise incompatible("replace", self.matrix, column, row, names=("the factor", "column", "row"))
+    check_batches(
+        "replace", self.matrix, column, row, ranks=(2, 1, 1), names=("the factor", "column", "row"))
+    place, outside = as_index("replace", index, n)
+    a = replaced(replaced(self.matrix, place, column, -1), place, row, -2)
+    return self._of(a, outside)
+
+  def _operands(self, name: str, *operands: ArrayLike) -> list[jax.Array]:
+    check_arrays(name, *operands)
+    dtype = jnp.result_type(self.matrix, *operands)
+    return [jnp.asarray(x, compute_dtype(dtype)) for x in operands]
+
+  def _of(self, a, outside=None):
+    a = a if outside is None else nan_where(outside, a, core=2)
+    dtype = self.dtype if a.dtype == self.matrix.dtype else a.dtype
+    return factor_of(a, dtype)
+
+
+def factor_of(a: jax.Array, dtype: Any) -> LUFactor:
+  packed, pivots, permutation, info = lu_p(a)
+  check_factors(info)
+  return LUFactor(a, packed, pivots, permutation, info, dtype)
+
+
+@public()
+def factorize_lu(a: ArrayLike) -> LUFactor:
+  """The LU factors of square matrices with partial pivoting, as an object.
+
+  Args:
+    a: matrices (..., n, n) of any floating, complex or integer dtype.
+
+  Returns:
+    An `LUFactor`. Its methods solve systems with A, Aᵀ and Aᴴ, and give det A and A⁻¹. Where A is
+    singular, solutions are NaN and `info` is the index of the zero pivot; see `checked`.
+
+  float16 and bfloat16 are factored in float32, and results rounded.
+
+  Algorithm: `lu`. Derivatives of solutions and determinants reuse the factors.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> factor = linalg.factorize_lu(jnp.array([[1.0, 3.0], [2.0, 4.0]]))
+    >>> print(factor.solve(jnp.array([4.0, 6.0])), factor.slogdet().sign)
+    [1. 1.] -1.0
+  """
+  (a,), dtype = as_arrays("factorize_lu", a)
+  check_square("factorize_lu", a)
+  return factor_of(a, dtype)

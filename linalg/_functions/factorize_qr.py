@@ -1,0 +1,244 @@
+"""QR factors as objects that solve least-squares problems, and follow changes of the matrix."""
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+from linalg import ffi
+from linalg._core.algebra import adjoint, info_of_nan, nan_where, stored_diagonal
+from linalg._core.checks import check
+from linalg._core.edits import as_index, replaced, without
+from linalg._core.operands import (
+  as_arrays,
+  check_arrays,
+  check_batches,
+  check_matrix,
+  compute_dtype,
+  incompatible,
+  real_dtype,
+)
+from linalg._core.public import public
+from linalg._factorizations.det import SlogdetResult, slogdet_p
+from linalg._factorizations.matmul import product
+from linalg._factorizations.qr import qr_p
+from linalg._factorizations.triangular import triangular_solve_p
+
+__all__ = ["QRFactor", "factorize_qr"]
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass, data_fields=["q", "r", "info"], meta_fields=["dtype"])
+@dataclasses.dataclass(frozen=True, eq=False)
+class QRFactor:
+  """The QR factors of tall or square matrices A of full rank, from `factorize_qr`.
+
+  It is a pytree, so transformed functions can take and return it. Methods that change A return a
+  new object, and derivatives are with respect to the factors.
+
+  Attributes:
+    q: Q (..., m, n), with orthonormal columns, A = Q R.
+    r: R (..., n, n), upper triangular.
+    info: int32 (...), 0 on success, the 1-based index of the first zero on R's diagonal, or -1
+      where the factors hold NaN or an index is out of range.
+    dtype: of results.
+  """
+
+  q: jax.Array
+  r: jax.Array
+  info: jax.Array
+  dtype: Any
+
+  def matrix(self) -> jax.Array:
+    """A (..., m, n), the product of the factors."""
+    return product(self.q, self.r).astype(self.dtype)
+
+  def lower(self) -> jax.Array:
+    """Rᴴ (..., n, n), a Cholesky factor of Aᴴ A up to the signs of its columns."""
+    return adjoint(self.r).astype(self.dtype)
+
+  def solve(self, b: ArrayLike) -> jax.Array:
+    """The x of least ‖A x - b‖, for a vector (m,) or matrices of right-hand sides (..., m, k).
+
+    x is NaN where R has a zero on its diagonal.
+    """
+    check_arrays("solve", b)
+    dtype = jnp.promote_types(jnp.result_type(b), self.dtype)
+    b = jnp.asarray(b, compute_dtype(dtype))
+    columns = b[..., None] if b.ndim == 1 else b
+    if columns.ndim < 2 or columns.shape[-2] != self.q.shape[-2]:
+      raise incompatible("solve", self.q, b, names=("the factor Q", "b"))
+    check_batches("solve", self.q, columns, names=("the factor Q", "b"))
+    q, r = (x.astype(columns.dtype) for x in (self.q, self.r))
+    x = triangular_solve_p(r, product(q, columns, adjoint_a=True), left_side=True, lower=False)
+    x = nan_where(self.info != 0, x, core=2)
+    return (x[..., 0] if b.ndim == 1 else x).astype(dtype)
+
+  def inverse(self) -> jax.Array:
+    """A⁻¹ of a square A, or the pseudo-inverse (..., n, m) of a tall one."""
+    x = triangular_solve_p(self.r, adjoint(self.q), left_side=True, lower=False)
+    return nan_where(self.info != 0, x, core=2).astype(self.dtype)
+
+  def logdet(self) -> jax.Array:
+    """log √det(Aᴴ A), which is log |det A| of a square A."""
+    return jnp.sum(jnp.log(jnp.abs(stored_diagonal(self.r))), -1).astype(real_dtype(self.dtype))
+
+  def slogdet(self) -> SlogdetResult:
+    """The sign or phase of det A, and log |det A|, of a square A; 0 and -inf if A is singular."""
+    m, n = self.q.shape[-2:]
+    if m != n:
+      raise ValueError(f"slogdet() takes factors of a square matrix, got ({m}, {n}); see logdet.")
+    of_q, _ = slogdet_p(self.q)
+    of_r, logarithms = slogdet_p(stored_diagonal(self.r)[..., None, None])
+    sign = of_q * jnp.prod(of_r, axis=-1)
+    return SlogdetResult(
+        sign.astype(self.dtype), jnp.sum(logarithms, axis=-1).astype(real_dtype(self.dtype)))
+
+  def update(self, u: ArrayLike, v: ArrayLike) -> "QRFactor":
+    """The factors of A + u vᴴ, for vectors (m,) and (n,), or (..., m, k) and (..., n, k).
+
+    The new matrix is factored, in O(m n²) operations.
+    """
+    u, v = self._operands("update", u, v)
+    left, right = (x[..., None] if x.ndim == 1 else x for x in (u, v))
+    m, n = self.q.shape[-2:]
+    if left.shape[-2:-1] != (m,) or right.shape[-2:-1] != (n,) or left.shape[-1] != right.shape[-1]:
+      raise incompatible("update", self.q, u, v, names=("the factor Q", "u", "v"))
+    check_batches("update", self.q, left, right, names=("the factor Q", "u", "v"))
+    return self._of(product(self.q, self.r) + product(left, right, adjoint_b=True))
+
+  def downdate(self, u: ArrayLike, v: ArrayLike) -> "QRFactor":
+    """The factors of A - u vᴴ, for `u` and `v` as for `update`."""
+    (u,) = self._operands("downdate", u)
+    return self.update(-u, v)
+
+  def append_rows(self, rows: ArrayLike) -> "QRFactor":
+    """The factors of A with a row (n,), or rows (..., p, n), below it.
+
+    Algorithm: QR of R with the rows below it, and one product with Q.
+    """
+    (new,) = self._operands("append_rows", rows)
+    new = new[None] if new.ndim == 1 else new
+    n = self.r.shape[-1]
+    if new.ndim < 2 or new.shape[-1] != n:
+      raise incompatible("append_rows", self.r, new, names=("the factor R", "rows"))
+    check_batches("append_rows", self.r, new, names=("the factor R", "rows"))
+    q, r, new = ffi.broadcast_batches("append_rows", (self.q, self.r, new), (2, 2, 2))
+    own, r = qr_p(jnp.concatenate([r, new], -2))
+    q = jnp.concatenate([product(q, own[..., :n, :]), own[..., n:, :]], -2)
+    return self._with(q, r)
+
+  def append_columns(self, columns: ArrayLike) -> "QRFactor":
+    """The factors of A with a column (m,), or columns (..., m, p), at its right.
+
+    The new matrix is factored, in O(m n²) operations. It may not be wider than tall.
+    """
+    (new,) = self._operands("append_columns", columns)
+    new = new[..., None] if new.ndim == 1 else new
+    m, n = self.q.shape[-2:]
+    if new.ndim < 2 or new.shape[-2] != m or n + new.shape[-1] > m:
+      raise incompatible("append_columns", self.q, new, names=("the factor Q", "columns"))
+    check_batches("append_columns", self.q, new, names=("the factor Q", "columns"))
+    a, new = ffi.broadcast_batches("append_columns", (product(self.q, self.r), new), (2, 2))
+    return self._of(jnp.concatenate([a, new], -1))
+
+  def delete_row(self, index: ArrayLike) -> "QRFactor":
+    """The factors of A without row `index`, which is as for `CholeskyFactor.delete`.
+
+    Algorithm: QR of the other rows of Q, which are well conditioned beside A.
+    """
+    m, n = self.q.shape[-2:]
+    if m <= n:
+      raise ValueError(f"delete_row() needs more rows than columns, got a matrix ({m}, {n}).")
+    place, outside = as_index("delete_row", index, m)
+    q, own = qr_p(without(self.q, place, -2))
+    return self._with(q, jnp.triu(product(own, self.r)), outside)
+
+  def delete_column(self, index: ArrayLike) -> "QRFactor":
+    """The factors of A without column `index`, which is as for `CholeskyFactor.delete`.
+
+    Algorithm: QR of the other columns of R, and one product with Q.
+    """
+    place, outside = as_index("delete_column", index, self.r.shape[-1])
+    own, r = qr_p(without(self.r, place, -1))
+    return self._with(product(self.q, own), r, outside)
+
+  def replace_row(self, index: ArrayLike, row: ArrayLike) -> "QRFactor":
+    """The factors of A with another row `index`, (..., n), by a QR of the new matrix."""
+    return self._replaced("replace_row", index, row, -2)
+
+  def replace_column(self, index: ArrayLike, column: ArrayLike) -> "QRFactor":
+    """The factors of A with another column `index`, (..., m), by a QR of the new matrix."""
+    return self._replaced("replace_column", index, column, -1)
+
+  def _replaced(self, name, index, x, axis):
+    (x,) = self._operands(name, x)
+    a = product(self.q, self.r)
+    if x.ndim < 1 or x.shape[-1] != a.shape[-3 - axis]:
+      raise incompatible(name, a, x, names=("the matrix", "the vector"))
+    check_batches(name, a, x, ranks=(2, 1), names=("the matrix", "the vector"))
+    place, outside = as_index(name, index, a.shape[axis])
+    return self._of(replaced(a, place, x, axis), outside)
+
+  def _operands(self, name: str, *operands: ArrayLike) -> list[jax.Array]:
+    check_arrays(name, *operands)
+    dtype = jnp.result_type(self.q, *operands)
+    return [jnp.asarray(x, compute_dtype(dtype)) for x in operands]
+
+  def _of(self, a, outside=None):
+    q, r = qr_p(a)
+    return self._with(q, r, outside)
+
+  def _with(self, q, r, outside=None):
+    if outside is not None:
+      q, r = (nan_where(outside, x, core=2) for x in (q, r))
+    return factor_of(q, r, self.dtype if q.dtype == self.q.dtype else q.dtype)
+
+
+def factor_of(q: jax.Array, r: jax.Array, dtype: Any) -> QRFactor:
+  diagonal = stored_diagonal(r)
+  size = r.shape[-1]
+  zero = diagonal == 0
+  order = jnp.arange(1, size + 1, dtype=jnp.int32)
+  first = jnp.min(jnp.where(zero, order, size + 1), axis=-1, initial=size + 1)
+  info = jnp.where(first > size, 0, first)
+  info = jnp.where(info_of_nan(r, 2) != 0, -1, info).astype(jnp.int32)
+  check(info, "has no QR factors of full rank (info {info}).")
+  return QRFactor(q, r, info, dtype)
+
+
+@public()
+def factorize_qr(a: ArrayLike) -> QRFactor:
+  """The QR factors of tall or square matrices, as an object that follows their changes.
+
+  Args:
+    a: matrices (..., m, n) with m >= n, of any floating, complex or integer dtype.
+
+  Returns:
+    A `QRFactor`. Its methods solve least-squares problems, and give det A and the pseudo-inverse.
+    Rows and columns can be appended, deleted and exchanged. Where A has not full rank to the last
+    bit, solutions are NaN and `info` is the index of a zero on R's diagonal; see `checked`.
+
+  float16 and bfloat16 are factored in float32, and results rounded.
+
+  Algorithm: `qr`. A changed matrix is factored from R or Q where that is smaller; derivatives are
+  those of `qr`. A nearly dependent column makes solutions inaccurate: `lstsq` has a cut-off.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg
+    >>> factor = linalg.factorize_qr(jnp.array([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]]))
+    >>> print(factor.solve(jnp.array([1.0, 3.0, 5.0])).round(4))  # the line 1 + 2 t
+    [1. 2.]
+    >>> factor = factor.append_rows(jnp.array([1.0, 3.0]))
+    >>> print(factor.solve(jnp.array([1.0, 3.0, 5.0, 7.0])).round(4))
+    [1. 2.]
+  """
+  (a,), dtype = as_arrays("factorize_qr", a)
+  check_matrix("factorize_qr", a)
+  if a.shape[-2] < a.shape[-1]:
+    raise ValueError(f"factorize_qr takes matrices (..., m, n) with m >= n, got {a.shape}.")
+  q, r = qr_p(a)
+  return factor_of(q, r, dtype)

@@ -1,0 +1,254 @@
+"""Functions of a Hermitian matrix that several devices share, and pairs of such matrices."""
+
+import functools
+from collections.abc import Callable, Sequence
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.core import Tracer
+from jax.typing import ArrayLike
+
+import linalg.distributed._algorithms as algorithms
+from linalg import ffi
+from linalg._core.algebra import one_of_first_order
+from linalg._core.checks import check, check_converged
+from linalg._core.divided_differences import differences_between
+from linalg._core.operands import as_arrays, complex_dtype, incompatible, real_dtype
+from linalg._core.public import public
+from linalg._factorizations.eigh import EighResult
+from linalg._functions.eigh_generalized import INDEFINITE
+from linalg._functions.hermitian_functions import inverse_root, inverse_root_from_one
+from linalg.distributed._cyclic import Cyclic
+from linalg.distributed._eigh import (
+  Spectrum,
+  columns_of_all,
+  decompose_eigh,
+  decompose_eigvalsh,
+  ones_of_first_order,
+  over_batch,
+  spectrum_of,
+)
+from linalg.distributed._layout import Places, squares_of
+from linalg.distributed._operations import hermitian_part_p, multiply_p, solve_p
+from linalg.distributed._positive_definite import lower_p
+from linalg.distributed._redistribution import from_cyclic, to_cyclic
+from linalg.distributed._slices import take
+
+_Function = Callable[..., jax.Array]
+
+
+def _with_values(g: Cyclic, v, values):
+  """V diag(values) Vᴴ."""
+
+  def body(v, values):
+    _, column = g.numbers()
+    return v * take(values, jnp.minimum(column, g.n - 1), 0).astype(v.dtype)
+
+  scaled = g.map(body, "cs", "c", v, values)
+  return multiply_p(scaled, v.conj(), grid=g, transpose=(False, True))
+
+
+def _weighted(g: Cyclic, f, c, w, *numbers):
+  """f[wᵢ, wⱼ] ∘ C."""
+
+  def body(c, w, *numbers):
+    row, column = (take(w, jnp.minimum(x, g.n - 1), 0) for x in g.numbers())
+    found, _ = differences_between(lambda x: f(x, *numbers), row, column)
+    return found.astype(c.dtype) * c
+
+  return g.map(body, "cs" + "s" * len(numbers), "c", c, w, *numbers)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1, 2))
+def _funm(s: Spectrum, g: Cyclic, f: _Function, a, *numbers):
+  w, v, _ = decompose_eigh(s, g, a)
+  values = f(w, *numbers)
+  v = to_cyclic(g, v.astype(complex_dtype(v)) if jnp.iscomplexobj(values) else v)
+  return from_cyclic(g, _with_values(g, v, values))
+
+
+@_funm.defjvp
+def _funm_jvp(s, g, f, primals, tangents):
+  # dF = V (f[wᵢ, wⱼ] ∘ Vᴴ dA V) Vᴴ, as in linalg.funm_hermitian; and V diag(df) Vᴴ by parameters.
+  (a, *numbers), (da, *changes) = primals, tangents
+  w, v, _ = decompose_eigh(s, g, a)
+  values, slope = jax.jvp(lambda *x: f(w, *x), tuple(numbers), tuple(changes))
+  is_complex = jnp.iscomplexobj(values)
+  v, da = (x.astype(complex_dtype(x)) if is_complex else x for x in (v, da))
+  v, da = to_cyclic(g, v), hermitian_part_p(to_cyclic(g, da), grid=g)
+  found = _with_values(g, v, values)
+  c = multiply_p(
+      v.conj(), multiply_p(da, v, grid=g), grid=g, transpose=(True, False))
+  # At equal eigenvalues the derivative of V is not right for a derivative of this formula.
+  c = c * one_of_first_order(ones_of_first_order(w))[0].astype(c.dtype)
+  c = multiply_p(v, _weighted(g, f, c, w, *numbers), grid=g)
+  change = multiply_p(c, v.conj(), grid=g, transpose=(False, True))
+  if numbers:
+    change = change + _with_values(g, v, slope)
+  return from_cyclic(g, found), from_cyclic(g, change)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def _apply(s, g, f, a, *numbers):
+  a, *numbers = (
+      ffi.broadcast_batches("funm_hermitian", [a, *numbers], [2, *[0] * len(numbers)])
+      if numbers else [a])
+  return over_batch(functools.partial(_funm, s, g, f), a.ndim - 2)(a, *numbers)
+
+
+@public("f", "axes", compiled=False)
+def funm_hermitian(
+    a: ArrayLike, f: Callable[..., jax.Array], *, args: Sequence[ArrayLike] | ArrayLike = (),
+    axes: Places = None,
+) -> jax.Array:
+  """f(A) of a Hermitian matrix that several devices share; `linalg.funm_hermitian`.
+
+  Args:
+    a, axes: as for `eigh`.
+    f, args: as for `linalg.funm_hermitian`.
+
+  Returns:
+    f(A) (..., n, n), sharded as A is. It is NaN where A holds NaN or Inf.
+
+  Algorithm: `eigh`, and the product V diag(f(w)) Vᴴ.
+
+  The first derivatives by A and by `args` are exact at any eigenvalues: divided differences of f.
+  Second derivatives are those of this formula. They are NaN where eigenvalues are equal;
+  `linalg.funm_hermitian` on one device has them there.
+
+  Example:
+    >>> import jax, jax.numpy as jnp, linalg.distributed as dist
+    >>> with jax.set_mesh(jax.make_mesh((jax.device_count(),), ("x",))):
+    ...   a = jax.device_put(4 * jnp.eye(64), jax.P("x"))
+    ...   print(dist.funm_hermitian(a, jnp.sqrt).max().round(4))
+    2.0
+  """
+  name = "funm_hermitian"
+  (a,), dtype = as_arrays(name, a)
+  real = real_dtype(a)
+  numbers = [jnp.asarray(x, real) for x in (args if isinstance(args, tuple | list) else (args,))]
+  ones = [jnp.ones(1, real)] * (1 + len(numbers))
+  if any(isinstance(x, Tracer) for x in jax.make_jaxpr(f)(*ones).consts):
+    raise TypeError(
+        f"{name}: f refers to a value that jit, vmap or a derivative is tracing. Give it as one of "
+        f"args, which f takes after the eigenvalues: {name}(a, f, args=(mu, t)) with f(w, mu, t).")
+  s, products = spectrum_of(name, a, axes)
+  result = _apply(s, products, f, a, *numbers)
+  return result.astype(complex_dtype(dtype) if jnp.iscomplexobj(result) else dtype)
+
+
+@functools.cache
+def _shifted_inverse_root(p):
+  root = inverse_root_from_one(p)
+  return lambda w, shift: root(w / shift + 1) * shift ** (-1 / p)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _shift(s, products, a, ridge, epsilon):
+  w, _ = over_batch(functools.partial(decompose_eigvalsh, s, products), a.ndim - 2)(a)
+  largest = jnp.max(w, axis=-1, initial=0)
+  shift = sum(
+      jnp.asarray(x, largest.dtype) * size
+      for x, size in ((ridge, largest), (epsilon, 1)) if x is not None)
+  return jnp.maximum(shift, jnp.finfo(largest.dtype).tiny ** 0.5 * largest)
+
+
+@public("p", "axes", compiled=False)
+def inverse_pth_root(
+    a: ArrayLike, p: float, *, ridge_epsilon: ArrayLike | None = None,
+    epsilon: ArrayLike | None = None, axes: Places = None,
+) -> jax.Array:
+  """A^(-1/p) of a Hermitian matrix that several devices share; `linalg.inverse_pth_root`.
+
+  Args:
+    a, axes: as for `eigh`.
+    p, ridge_epsilon, epsilon: as for `linalg.inverse_pth_root`.
+
+  Returns:
+    The root (..., n, n), sharded as A is. Without either epsilon, it is NaN where A is not positive
+    definite. If one is given, eigenvalues below 0 count as 0 before it is added.
+
+  Algorithm and derivatives: those of `funm_hermitian`. An epsilon takes the largest eigenvalue
+  first, by `eigvalsh`.
+
+  Example:
+    >>> import jax, jax.numpy as jnp, linalg.distributed as dist
+    >>> with jax.set_mesh(jax.make_mesh((jax.device_count(),), ("x",))):
+    ...   a = jax.device_put(16 * jnp.eye(64), jax.P("x"))
+    ...   print(dist.inverse_pth_root(a, 4).max().round(4))
+    0.5
+  """
+  if p == 0:
+    raise ValueError("Argument p to inverse_pth_root() must not be 0")
+  (a,), dtype = as_arrays("inverse_pth_root", a)
+  s, products = spectrum_of("inverse_pth_root", a, axes)
+  if ridge_epsilon is None and epsilon is None:
+    return _apply(s, products, inverse_root(p), a).astype(dtype)
+  shift = _shift(s, products, a, ridge_epsilon, epsilon)
+  return _apply(s, products, _shifted_inverse_root(p), a, shift).astype(dtype)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _generalized(s, g, a, b):
+  whole = s._replace(first=0, count=g.n)
+
+  def one(a, b):
+    factor = functools.partial(algorithms.factor, g)
+    b = to_cyclic(g, b)
+    l, indefinite = g.map(factor, "c", "cs", lax.stop_gradient(b))
+    l = lower_p(b, l, grid=g)
+    # L⁻¹ A L⁻ᴴ has the eigenvalues of the pair.
+    a = hermitian_part_p(to_cyclic(g, a), grid=g)
+    half = solve_p(l, a, grid=g, left=True, transpose=False)
+    c = solve_p(l.conj(), half, grid=g, left=False, transpose=True)
+    w, y, info = decompose_eigh(whole, g, from_cyclic(g, c))
+    v = solve_p(l.conj(), to_cyclic(g, y), grid=g, left=True, transpose=True)
+    v = from_cyclic(g, v)
+    if s != whole:
+      w, v = w[s.first : s.first + s.count], columns_of_all(s, v)
+    return w, v, info, indefinite
+
+  return over_batch(one, a.ndim - 2)(a, b)
+
+
+@public("axes", "subset_by_index", compiled=False)
+def eigh_generalized(
+    a: ArrayLike, b: ArrayLike, *, subset_by_index: tuple[int, int] | None = None,
+    axes: Places = None,
+) -> EighResult:
+  """Eigenvalues and eigenvectors of A v = w B v, of matrices that several devices share.
+
+  Args:
+    a, axes: as for `eigh`.
+    b: a Hermitian positive definite matrix (..., n, n), sharded as A is. Its lower triangle is
+      read.
+    subset_by_index: (first, last), the indices of the wanted eigenvalues, the last included. All
+      are computed.
+
+  Returns:
+    EighResult(eigenvalues, eigenvectors), as `eigh` returns them, with Vᴴ B V = I. Both are NaN
+    where B is not positive definite.
+
+  Algorithm: B = L Lᴴ by `cholesky`, the Hermitian matrix L⁻¹ A L⁻ᴴ by two triangular systems,
+  `eigh`, and a triangular system for V. LAPACK's sygvd. Derivatives are those of its parts.
+
+  Example:
+    >>> import jax, jax.numpy as jnp, linalg.distributed as dist
+    >>> with jax.set_mesh(jax.make_mesh((jax.device_count(),), ("x",))):
+    ...   a, b = (jax.device_put(x * jnp.eye(64), jax.P("x")) for x in (6, 2))
+    ...   print(dist.eigh_generalized(a, b).eigenvalues.max().round(4))
+    3.0
+  """
+  name = "eigh_generalized"
+  (a, b), dtype = as_arrays(name, a, b)
+  s, products = spectrum_of(name, a, axes, subset_by_index)
+  rows, columns = products.layout.spec
+  squares_of(name, b, (rows or None, columns or None))
+  if a.shape[-1] != b.shape[-1]:
+    raise incompatible(name, a, b, names=("a", "b"))
+  a, b = ffi.broadcast_batches(name, [a, b], [2, 2])
+  w, v, info, indefinite = _generalized(s, products, a, b)
+  check(indefinite, INDEFINITE)
+  check_converged(info.astype(jnp.int32), "eigendecomposition")
+  return EighResult(w.astype(real_dtype(dtype)), v.astype(dtype))

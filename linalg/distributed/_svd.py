@@ -1,0 +1,448 @@
+"""Singular values and vectors of matrices that several devices share, and what needs them."""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.typing import ArrayLike
+
+from linalg._core.algebra import (
+  adjoint,
+  binade,
+  one_of_first_order,
+  reciprocal,
+  reciprocal_gaps,
+)
+from linalg._core.operands import as_arrays, check_matrix, incompatible, real_dtype
+from linalg._core.public import public
+from linalg._factorizations.matmul import product
+from linalg._factorizations.svd import SVDResult, ones_of_values
+from linalg._functions.lstsq import counted, tolerance
+from linalg._functions.pinv import default_rtol, threshold
+from linalg.distributed._eigh import eigh_ex, eigvalsh
+from linalg.distributed._layout import (
+  Layout,
+  Places,
+  check_columns,
+  layout_of,
+  map_parts,
+  partition,
+  placed_as_rows,
+  rows_of,
+)
+from linalg.distributed._polar_cyclic import polar_p
+from linalg.distributed._qr import check_divides, rows_or_blocks
+from linalg.distributed._qr_cyclic import factors, triangle
+from linalg.distributed._redistribution import even
+from linalg.distributed._shared import (
+  Shared,
+  blocks_of,
+  from_blocks,
+  multiply,
+  of_square,
+  to_blocks,
+)
+from linalg.distributed._slices import take
+from linalg.distributed._tall import (
+  Rows,
+  tall_lstsq,
+  tall_or_wide,
+  tall_pinv,
+  tall_svd,
+  tall_svdvals,
+)
+
+# The transpose of a square matrix, which is its own transpose.
+transposed_p = of_square("transposed", lambda g, x: g.transpose(x), lambda: transposed_p)
+
+
+def _square(shared: Shared) -> Shared:
+  n = shared.grid.n
+  return shared.of_shape(n, n)
+
+
+def _places(shared: Shared) -> Any:
+  rows, columns = shared.grid.layout.spec
+  return rows or None, columns or None
+
+
+def _scaled(shared, a):
+  """A over a power of two near its largest entry, and that."""
+  body = lambda a: lax.pmax(jnp.max(jnp.abs(a)), shared.grid.axes)[None]
+  scale = binade(shared.map(body, "c", "v", a))
+  return a / scale[..., None, None].astype(a.dtype), scale
+
+
+def _times_diagonal(shared, x, d):
+  """X diag(d)."""
+
+  def body(x, d):
+    return x * take(d, jnp.minimum(shared.grid.numbers()[1], shared.grid.n - 1), 0).astype(x.dtype)
+
+  return shared.map(body, "cv", "c", x, d)
+
+
+def _nan_where(failed, x):
+  return jnp.where(failed.reshape(failed.shape + (1,) * (x.ndim - failed.ndim)), jnp.nan, x)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _svd(shared: Shared, a):
+  """U, the singular values and V of tall or square matrices in the block-cyclic layout.
+
+  R = U P, and the eigenvalues of P are the singular values. P is negated so that they descend.
+  """
+  m, n = shared.grid.lengths
+  square = _square(shared)
+  a, scale = _scaled(shared, a)
+  q, r = factors(shared, a) if m > n else (None, a)
+  u, p = polar_p(r, shared=square)
+  w, v, info = eigh_ex(from_blocks(square, -p), axes=_places(shared))
+  v = to_blocks(square, v)
+  u = multiply(square, u, v)
+  u = u if q is None else multiply(square, q, u)
+  s = scale * jnp.where(w > 0, 0, -w)
+  return tuple(_nan_where(info != 0, x) for x in (u, s, v))
+
+
+def _inverse_gaps(shared, s, ones, plus):
+  def body(x, s, one):
+    row, column = (take(s, jnp.minimum(i, len(s) - 1), 0) for i in shared.grid.numbers())
+    gaps = column + row if plus else column - row
+    return (reciprocal_gaps(gaps, s[:1, None], len(s)) * one[:, None]).astype(x.dtype) * x
+
+  one = one_of_first_order(ones)
+  return lambda x: shared.map(body, "cvv", "c", x, s, one)
+
+
+def _diagonal(shared, x):
+  """The real parts of the diagonal, on all devices."""
+  g = shared.grid
+
+  def body(x):
+    row, column = g.numbers()
+    sums = jnp.sum(jnp.where(row == column, x.real, 0), axis=0)
+    whole = g.varying(jnp.zeros(g.padded, sums.dtype)).at[column[0]].add(sums)
+    return lax.psum(whole, g.axes)[: g.n]
+
+  return shared.map(body, "c", "v", x)
+
+
+@_svd.defjvp
+def _svd_jvp(shared, primals, tangents):
+  # The rule of linalg.svd, with its names.
+  (a,), (da,) = primals, tangents
+  u, s, v = _svd(shared, a)
+  m, n = shared.grid.lengths
+  square = _square(shared)
+  forward = multiply(shared, da, v)
+  p = multiply(shared, u.conj(), forward, (True, False))
+  p_adjoint = transposed_p(p.conj(), shared=square)
+  ones = ones_of_values(s, with_zero=m != n)
+  together = _inverse_gaps(square, s, ones, plus=False)(p + p_adjoint)
+  apart = _inverse_gaps(square, s, ones, plus=True)(p - p_adjoint)
+  du = multiply(shared, u, (together + apart) / 2)
+  dv = multiply(square, v, (together - apart) / 2)
+  if m > n:
+    norm = jnp.max(s, axis=-1, keepdims=True, initial=0)
+    inverse = reciprocal_gaps(s, norm, n) * one_of_first_order(ones)
+    du = du + _times_diagonal(shared, forward - multiply(shared, u, p), inverse)
+  return (u, s, v), (du, ones[..., :n] * _diagonal(square, p), dv)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _svdvals(shared: Shared, a):
+  m, n = shared.grid.lengths
+  square = _square(shared)
+  a, scale = _scaled(shared, a)
+  _, p = polar_p(triangle(shared, a) if m > n else a, shared=square)
+  w = eigvalsh(from_blocks(square, -p), axes=_places(shared))
+  return scale * jnp.where(w > 0, 0, -w)
+
+
+@_svdvals.defjvp
+def _svdvals_jvp(shared, primals, tangents):
+  (a,), (da,) = primals, tangents
+  u, s, v = _svd(shared, a)
+  p = multiply(shared, u.conj(), multiply(shared, da, v), (True, False))
+  ones = ones_of_values(s, with_zero=False)
+  return s, ones * _diagonal(_square(shared), p)
+
+
+_KEPT = {"lstsq": counted, "pinv": lambda s, rtol: ~(s <= threshold(s, rtol))}
+
+
+def _kept(kept_by, s):
+  """Which singular values do not count as 0."""
+  name, tolerance = kept_by
+  return _KEPT[name](s, tolerance)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
+def _adjoint_inverse(shared: Shared, kept_by, a):
+  """The adjoint of A's pseudo-inverse, in the layout of A, and the singular values.
+
+  `kept_by` is a name of `_KEPT` and a tolerance.
+  """
+  u, s, v = _svd(shared, a)
+  kept = _kept(kept_by, s)
+  return multiply(
+      shared, _times_diagonal(shared, u, reciprocal(s, kept)), v.conj(), (False, True)), s
+
+
+@_adjoint_inverse.defjvp
+def _adjoint_inverse_jvp(shared, kept_by, primals, tangents):
+  # The adjoint of Golub and Pereyra's dA⁺ (1973), as in `_tall.py`.
+  (a,), (da,) = primals, tangents
+  y, _ = _adjoint_inverse(shared, kept_by, a)
+  s, ds = jax.jvp(functools.partial(_svdvals, shared), (a,), (da,))
+  u, values, v = _svd(shared, a)
+  kept = _kept(kept_by, values).astype(values.dtype)
+  u, v = _times_diagonal(shared, u, kept), _times_diagonal(_square(shared), v, kept)
+  times = functools.partial(multiply, shared)
+  inner = lambda x, y: times(x.conj(), y, (True, False))
+  gram = inner(y, y)
+  outside = times(da - times(u, inner(u, da)), gram)
+  moved = inner(y, da)
+  beside = times(times(moved, v), v.conj(), (False, True))
+  turned = transposed_p(moved.conj(), shared=_square(shared))
+  return (y, s), (outside + times(y, moved - beside - turned), ds)
+
+
+def _is_wide(shared: Shared) -> bool:
+  m, n = shared.grid.lengths
+  return m < n
+
+
+def _turned(shared: Shared) -> Shared:
+  """The adjoints of matrices."""
+  m, n = shared.grid.lengths
+  grid, layout = shared.grid, shared.grid.layout
+  layout = layout._replace(spec=layout.spec[::-1])
+  grid = grid._replace(layout=layout, rows=grid.columns, columns=grid.rows)
+  return shared._replace(grid=grid).of_shape(n, m)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _vectors(shared, a):
+  if _is_wide(shared):
+    u, s, vh = _vectors(_turned(shared), adjoint(a))
+    return adjoint(vh), s, adjoint(u)
+  square = _square(shared)
+  u, s, v = _svd(shared, to_blocks(shared, a))
+  return from_blocks(shared, u), s, from_blocks(square, transposed_p(v.conj(), shared=square))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _values(shared, a):
+  if _is_wide(shared):
+    return _values(_turned(shared), adjoint(a))
+  return _svdvals(shared, to_blocks(shared, a))
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _inverse(shared, rtol, a):
+  kept_by = "pinv", rtol
+  if _is_wide(shared):
+    shared = _turned(shared)
+    return from_blocks(shared, _adjoint_inverse(shared, kept_by, to_blocks(shared, adjoint(a)))[0])
+  return adjoint(from_blocks(shared, _adjoint_inverse(shared, kept_by, to_blocks(shared, a))[0]))
+
+
+def _times_columns(shared, a, b, is_adjoint):
+  """A B, or Aᴴ B, for a few columns. They are sharded as the columns of A are, or its rows."""
+  layout, count = shared.grid.layout, a.shape[-1 if is_adjoint else -2]
+  inner, outer = layout.spec if is_adjoint else layout.spec[::-1]
+  missing = -b.shape[-2] % layout.devices(inner)
+  b = jnp.pad(b, [*[(0, 0)] * (b.ndim - 2), (0, missing), (0, 0)])
+  b = placed_as_rows(layout._replace(spec=(*shared.batch, inner, ())), b)
+  specs = {
+      "a": partition((*shared.batch, *layout.spec)), "b": partition((*shared.batch, inner, ())),
+      "x": partition((*shared.batch, outer, ()))}
+  body = lambda a, b: lax.psum(product(a, b, adjoint_a=is_adjoint), inner)
+  found = map_parts(layout.mesh, specs, body if inner else (
+      lambda a, b: product(a, b, adjoint_a=is_adjoint)), "ab", "x", even(shared.grid, a), b)
+  return found[..., :count, :]
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _least_squares(shared, rcond, a, b):
+  turned = _turned(shared) if _is_wide(shared) else shared
+  blocks = to_blocks(turned, adjoint(a) if _is_wide(shared) else a)
+  y, s = _adjoint_inverse(turned, ("lstsq", rcond), blocks)
+  x = _times_columns(turned, from_blocks(turned, y), b, not _is_wide(shared))
+  residual = b - _times_columns(shared, a, x, False)
+  squares = jnp.sum((residual * residual.conj()).real, axis=-2)
+  return x, squares, jnp.sum(counted(s, rcond), axis=-1), s
+
+
+def _is_shared(name, a, found):
+  if isinstance(found, Shared):
+    check_divides(name, a, found)
+    return True
+  return False
+
+
+def _longer_rows_or_blocks(name: str, a: jax.Array, axes: Places) -> Rows | Shared | None:
+  """`rows_or_blocks`, for `axes` of the longer dimension or a pair.
+
+  Returns None for wide matrices whose adjoint takes TSQR.
+  """
+  m, n = a.shape[-2:]
+  is_pair = isinstance(axes, tuple) and not all(isinstance(x, str) for x in axes)
+  if m >= n or is_pair or (axes is None and layout_of(name, a).spec[-2]):
+    return rows_or_blocks(name, a, axes)
+  layout: Layout = rows_of(name, a, axes, -1)  # type: ignore[arg-type]
+  *batch, columns, _ = layout.spec
+  if n >= layout.devices(columns) * m:
+    return None
+  return blocks_of(name, Layout(layout.mesh, (*batch, (), columns)), m, n)
+
+
+@public("axes", compiled=False)
+def svd(a: ArrayLike, *, axes: Places = None) -> SVDResult:
+  """A = U diag(S) Vh of matrices that several devices share, thin; `linalg.svd`.
+
+  Args:
+    a: matrices (..., m, n), as for `qr`. The batch of matrices that are not tall enough for TSQR is
+      not sharded.
+    axes: as for `qr`.
+
+  Returns:
+    SVDResult(U, S, Vh), with k = min(m, n): U (..., m, k) and Vh (..., k, n), sharded as A is; S
+    (..., k), descending, on all devices, and so is Vh where TSQR is used. A matrix that holds NaN
+    or Inf has NaN.
+
+  Algorithm: the decomposition of TSQR's R, where `qr` takes TSQR; Chan, An improved algorithm for
+  computing the singular value decomposition, ACM Trans. Math. Softw. 8 (1982). Other matrices are
+  reduced to a square R by `qr`. Then R = U P by the QDWH iteration of `polar`, and P = V S Vᴴ by
+  `eigh`; Nakatsukasa and Higham (2013). No device holds the matrix. Each singular value has an
+  error of eps ‖A‖, as with LAPACK's gesdd. Values near or below that have no correct digits, and
+  some may be 0. Derivatives are those of `linalg.svd`, for tall matrices of full rank.
+
+  Example:
+    >>> import jax, jax.numpy as jnp, linalg.distributed as dist
+    >>> with jax.set_mesh(jax.make_mesh((jax.device_count(),), ("x",))):
+    ...   a = jax.random.normal(jax.random.key(0), (64, 2), out_sharding=jax.P("x"))
+    ...   u, s, vh = dist.svd(a)
+    ...   print(u.shape, s.shape, vh.shape)
+    (64, 2) (2,) (2, 2)
+  """
+  (a,), dtype = as_arrays("svd", a)
+  found = rows_or_blocks("svd", a, axes)
+  u, s, vh = _vectors(found, a) if _is_shared("svd", a, found) else tall_svd(found, a)
+  return SVDResult(u.astype(dtype), s.astype(real_dtype(dtype)), vh.astype(dtype))
+
+
+@public("axes", compiled=False)
+def svdvals(a: ArrayLike, *, axes: Places = None) -> jax.Array:
+  """The singular values of matrices that several devices share, descending, on all devices.
+
+  Args:
+    a: matrices (..., m, n), as for `svd`.
+    axes: as for `qr`.
+
+  Returns:
+    The singular values, real (..., min(m, n)); NaN for a matrix that holds NaN or Inf.
+
+  Algorithm: the singular values of TSQR's R, or as for `svd` without vectors. Derivatives take the
+  vectors.
+
+  Example:
+    >>> import jax, jax.numpy as jnp, linalg.distributed as dist
+    >>> with jax.set_mesh(jax.make_mesh((jax.device_count(),), ("x",))):
+    ...   a = jax.random.normal(jax.random.key(0), (64, 2), out_sharding=jax.P("x"))
+    ...   print(dist.svdvals(a).shape)
+    (2,)
+  """
+  (a,), dtype = as_arrays("svdvals", a)
+  found = rows_or_blocks("svdvals", a, axes)
+  s = _values(found, a) if _is_shared("svdvals", a, found) else tall_svdvals(found, a)
+  return s.astype(real_dtype(dtype))
+
+
+@public("rcond", "axes", compiled=False)
+def lstsq(
+    a: ArrayLike, b: ArrayLike, rcond: float | None = None, *,
+    axes: Places = None
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+  """The shortest x of those that minimise ‖b - A x‖, for an A that several devices share;
+  `linalg.lstsq`.
+
+  Args:
+    a: matrices (..., m, n) of any rank, as for `qr`.
+    b: right-hand sides (..., m, k), or a vector (m,), sharded as the rows of A are, or moved there.
+      Sharded columns are refused: ShardingTypeError.
+    rcond: as for `linalg.lstsq`.
+    axes: as for `qr`.
+
+  Returns:
+    x (..., n, k) or (n,); the sums of squares of the residuals (..., k), or () for a vector; the
+    ranks; and the singular values (..., min(m, n)). Every device holds all of them. Where A is not
+    tall enough for TSQR, x is sharded as the columns of A are. NaN or Inf in one column of b may
+    spoil other columns of x.
+
+  Algorithm: R of [A b] by TSQR, and the singular value decomposition of its first n columns. Only
+  derivatives need Q. They hold where the rank is full. Other matrices take `svd`, and the
+  derivative of `pinv`.
+
+  Example:
+    >>> import jax, jax.numpy as jnp, linalg.distributed as dist
+    >>> with jax.set_mesh(jax.make_mesh((jax.device_count(),), ("x",))):
+    ...   a = jax.random.normal(jax.random.key(0), (64, 2), out_sharding=jax.P("x"))
+    ...   x, residuals, rank, s = dist.lstsq(a, a @ jnp.ones(2))
+    ...   print(x.round(4), rank)
+    [1. 1.] 2
+  """
+  (matrix, rhs), dtype = as_arrays("lstsq", a, b)
+  found = rows_or_blocks("lstsq", matrix, axes)
+  vector = rhs.ndim == 1
+  check_columns("lstsq", rhs)
+  columns = rhs[:, None] if vector else rhs
+  if columns.ndim != matrix.ndim or columns.shape[:-1] != matrix.shape[:-1]:
+    raise incompatible("lstsq", matrix, rhs, names=("a", "b"))
+  solve = _least_squares if _is_shared("lstsq", matrix, found) else tall_lstsq
+  rcond = float(tolerance(rcond, matrix, dtype))
+  x, residuals, rank, s = solve(found, rcond, matrix, columns)
+  real = real_dtype(dtype)
+  x, residuals = (x[..., 0], residuals[..., 0]) if vector else (x, residuals)
+  return x.astype(dtype), residuals.astype(real), rank, s.astype(real)
+
+
+@public("rtol", "axes", compiled=False)
+def pinv(
+    a: ArrayLike, rtol: float | None = None, *, axes: Places = None
+) -> jax.Array:
+  """The pseudo-inverse of matrices that several devices share; `linalg.pinv`.
+
+  Args:
+    a: matrices (..., m, n) of any rank, sharded over rows, columns or both, as for `svd`.
+    rtol: singular values up to `rtol` times the largest count as 0. The default is 10 max(m, n)
+      eps.
+    axes: as for `qr`; or a name or names for the longer dimension.
+
+  Returns:
+    A⁺ (..., n, m). Its rows are sharded as the columns of A, and its columns as A's rows. It is NaN
+    where A holds NaN or Inf.
+
+  Algorithm: Q R by TSQR, and the pseudo-inverse of R; or `svd`, where neither the matrix nor its
+  adjoint takes TSQR. Derivatives are those of Golub and Pereyra. They are right wherever the rank
+  does not change. They move four sums of n² numbers with TSQR.
+
+  Example:
+    >>> import jax, jax.numpy as jnp, linalg.distributed as dist
+    >>> with jax.set_mesh(jax.make_mesh((jax.device_count(),), ("x",))):
+    ...   a = jax.random.normal(jax.random.key(0), (64, 2), out_sharding=jax.P("x"))
+    ...   print(dist.pinv(a).shape)
+    (2, 64)
+  """
+  (a,), dtype = as_arrays("pinv", a)
+  check_matrix("pinv", a)
+  rtol = float(10 * default_rtol(a, dtype)) if rtol is None else float(rtol)
+  if isinstance(found := _longer_rows_or_blocks("pinv", a, axes), Shared):
+    check_divides("pinv", a, found)
+    return _inverse(found, rtol, a).astype(dtype)
+  rows, is_wide = tall_or_wide("pinv", a, axes)  # type: ignore[arg-type]
+  return tall_pinv(rows, is_wide, rtol, a).astype(dtype)

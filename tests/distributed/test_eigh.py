@@ -1,0 +1,310 @@
+"""Hermitian matrices that several devices share: eigenvalues, eigenvectors and functions."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import cases
+import linalg
+import linalg.distributed as dist
+import matrices
+from linalg._catalogue import checks
+from one_matrix import AXES, N, close, counted, each_derivative, each_result, mesh_of, place
+from quick import quick_compile, quick_jit
+from sharded import make_mesh
+
+# LAPACK's threshold for its symmetric eigenvalue problems.
+LIMIT = 60
+
+
+def hermitian(rng, n, dtype):
+  x = matrices.general(rng, (), n, n, dtype)
+  return x + x.conj().T
+
+
+def check(a, w, v):
+  """LAPACK's ratios: the residual and the orthogonality."""
+  a, w, v = (np.asarray(x) for x in (a, w, v))
+  eps, wide = checks.eps(v), checks.wide(v)
+  assert np.all(np.diff(w) >= 0)
+  assert checks.orthogonality(v) <= LIMIT
+  assert checks.factorisation(a, (wide * checks.wide(w)) @ checks.adjoint(wide), eps) <= LIMIT
+
+
+@each_result
+def test_results(layout, kind, dtype, rng):
+  """V is sharded like A; eigenvalues and info are on all devices."""
+  a = hermitian(rng, N, dtype)
+  x = place(a, layout, kind)
+  w, v, info = dist.eigh_ex(x)
+  check(a, w, v)
+  assert info == 0 and info.dtype == np.int32
+  assert v.sharding.is_equivalent_to(x.sharding, 2) and v.dtype == dtype
+  assert w.sharding.is_fully_replicated and info.sharding.is_fully_replicated
+  assert w.dtype == np.finfo(dtype).dtype
+  close(w, np.linalg.eigvalsh(a), dtype)
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("layout", ["both", "rows", "columns"])
+def test_values_alone(layout, rng):
+  """They are those of `eigh`, bit for bit."""
+  x = place(hermitian(rng, N, np.complex128), layout)
+  np.testing.assert_array_equal(dist.eigvalsh(x), dist.eigh(x).eigenvalues)
+  some = dist.eigvalsh(x, subset_by_index=(N - 3, N - 1))
+  np.testing.assert_array_equal(some, dist.eigvalsh(x)[-3:])
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("layout", ["both", "rows", "columns", "rows twice"])
+@pytest.mark.parametrize("subset", [(0, 3), (N - 5, N - 1), (7, 7)])
+def test_subsets(layout, subset, rng):
+  """The wanted eigenvectors, and their derivatives, are columns of all."""
+  a = hermitian(rng, N, np.float64)
+  x, first, last = place(a, layout, AxisType.Explicit), subset[0], subset[1] + 1
+  w, v = dist.eigh(x, subset_by_index=subset)
+  all_w, all_v = dist.eigh(x)
+  np.testing.assert_array_equal(w, all_w[first:last])
+  close(v, np.asarray(all_v)[:, first:last], np.float64)
+
+  def loss(eigh, a):
+    w, v = eigh(a)
+    return jnp.sum(w**2) + jnp.sum(jnp.abs(v) ** 4)
+
+  with jax.set_mesh(x.sharding.mesh):
+    mine = quick_jit(jax.grad(
+        functools.partial(loss, functools.partial(dist.eigh, subset_by_index=subset))))(x)
+  cut = lambda a: (y[..., first:last] for y in linalg.eigh(a))
+  close(mine, jax.grad(functools.partial(loss, cut))(a), np.float64, 1e5)
+
+
+@pytest.mark.extended
+@cases.each_dtype(np.float32, np.complex128)
+@pytest.mark.parametrize("n", [1, 2, 3, 20, 50])
+def test_matrix_types(n, dtype):
+  """LAPACK's test matrices, and some that are named after their authors, as one batch."""
+  types = matrices.hermitian_types(np.random.default_rng(1), n, dtype)
+  types |= matrices.named_types(n, dtype)[0]
+  types |= {"zero": np.zeros((n, n), dtype), "identity": np.eye(n, dtype=dtype)}
+  if np.finfo(dtype).bits == 64:
+    types |= {f"scaled by {x}": types["geometric"] * x for x in (1e150, 1e-150)}
+  a = np.stack(list(types.values()))
+  mesh, _ = mesh_of("both")
+  with jax.set_mesh(mesh):
+    w, v, info = quick_jit(lambda a: dist.eigh_ex(a, axes=AXES))(a)
+  assert not np.any(info)
+  for one in zip(a, w, v, strict=True):
+    check(*one)
+
+
+@pytest.mark.extended
+def test_a_larger_matrix(rng, all_phases):
+  """Merges in several blocks, all stages, and panels of the full width."""
+  n = 600
+  for a in (hermitian(rng, n, np.float64), matrices.named_types(n, np.float64)[0]["wilkinson"]):
+    x = place(a, "both")
+    w, v = dist.eigh(x)
+    check(a, w, v)
+    np.testing.assert_array_equal(w, dist.eigvalsh(x))
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("n", [0, 1, 2, 7, 13, 41])
+def test_sizes_that_devices_do_not_divide(n, rng):
+  a = hermitian(rng, n, np.complex128)
+  mesh, _ = mesh_of("both")
+  with jax.set_mesh(mesh):
+    w, v = quick_jit(lambda a: tuple(dist.eigh(a, axes=AXES)))(a)
+  assert w.shape == (n,) and v.shape == (n, n)
+  check(a, w, v)
+
+
+@pytest.mark.extended
+def test_batches(rng):
+  """A matrix that fails is NaN, and the others have the bits that they have alone."""
+  stack = np.stack([hermitian(rng, 24, np.float64) for _ in range(3)])
+  stack[1, 3, 5] = np.nan
+  mesh, _ = mesh_of("both", AxisType.Explicit)
+  x = jax.device_put(stack, NamedSharding(mesh, P(None, "x", "y")))
+  w, v, info = dist.eigh_ex(x)
+  np.testing.assert_array_equal(info, [0, -1, 0])
+  assert np.isnan(w[1]).all() and np.isnan(v[1]).all()
+  assert v.sharding.is_equivalent_to(x.sharding, 3)
+  for i in (0, 2):
+    alone = dist.eigh(place(stack[i], "both", AxisType.Explicit))
+    for found, expected in zip((w[i], v[i]), alone, strict=True):
+      np.testing.assert_array_equal(found, expected)
+  mapped = quick_jit(jax.vmap(dist.eigvalsh))(x)
+  np.testing.assert_array_equal(mapped, w)
+
+
+def _projector(v, k):
+  """A function of the eigenvectors that does not depend on their phases."""
+  return jnp.abs(v[:, :k]) ** 2
+
+
+def _of_both(pair, c):
+  w, v = pair
+  return jnp.sum(jnp.sin(w)) + jnp.sum(_projector(v, 4) * c[:, :4].real)
+
+
+LOSSES = {
+    "eigh": lambda m, a, c: _of_both(m.eigh(a), c),
+    "eigvalsh": lambda m, a, c: jnp.sum(m.eigvalsh(a) ** 3),
+    "funm_hermitian": lambda m, a, c: jnp.sum(
+        (m.funm_hermitian(a, lambda w, t: jnp.tanh(w - t), args=(0.3,)) * c).real),
+    "inverse_pth_root": lambda m, a, c: jnp.sum(
+        (m.inverse_pth_root(a @ a, 4, ridge_epsilon=1e-3) * c).real),
+    "eigh_generalized": lambda m, a, c: _of_both(
+        m.eigh_generalized(a, c + 40 * jnp.eye(len(a))), c),
+}
+
+
+class _OnDevices:
+  """The functions of linalg.distributed, with the axes of "both"."""
+
+  def __getattr__(self, name):
+    return functools.partial(getattr(dist, name), axes=AXES)
+
+
+@each_derivative(LOSSES)
+def test_derivatives(name, kind, dtype, rng):
+  """Both modes agree with one device, and no device holds a matrix."""
+  n = 24
+  a, c, direction = (hermitian(rng, n, dtype) for _ in range(3))
+  lie = [place(x, "both", kind) for x in (a, c, direction)]
+
+  def derivatives(module, a, c, direction):
+    loss = functools.partial(LOSSES[name], module)
+    slope = jax.jvp(lambda a: loss(a, c), (a,), (direction,))[1]
+    return jax.grad(loss)(a, c), slope
+
+  with jax.set_mesh(lie[0].sharding.mesh):
+    if name in ("inverse_pth_root", "eigh_generalized"):
+      found = quick_jit(functools.partial(derivatives, _OnDevices()))(*lie)
+    else:
+      program = quick_compile(functools.partial(derivatives, _OnDevices()), lie)
+      found = program(*lie)
+      for letter in ("f64", "c128"):
+        assert f"{letter}[{n},{n}]" not in program.as_text()
+  with jax.numpy_rank_promotion("allow"):
+    expected = quick_jit(functools.partial(derivatives, linalg))(a, c, direction)
+  for mine, theirs in zip(found, expected, strict=True):
+    close(mine, theirs, dtype, 1e6)
+
+
+@pytest.mark.extended
+def test_second_derivatives(rng):
+  a, direction = (hermitian(rng, 24, np.float64) for _ in range(2))
+
+  def product(eigvalsh, a, direction):
+    slope = jax.grad(lambda a: jnp.sum(eigvalsh(a) ** 3))
+    return jax.jvp(slope, (a,), (direction,))[1]
+
+  lie = [place(x, "both", AxisType.Explicit) for x in (a, direction)]
+  with jax.set_mesh(lie[0].sharding.mesh):
+    found = quick_jit(functools.partial(product, dist.eigvalsh))(*lie)
+  close(found, product(linalg.eigvalsh, jnp.asarray(a), direction), np.float64, 1e6)
+
+
+@pytest.mark.extended
+def test_equal_eigenvalues():
+  """First derivatives are those of linalg's functions; second derivatives are NaN."""
+  n = 16
+  a = np.diag(np.repeat([1.0, 2.0], n // 2))
+  c = np.add.outer(np.arange(n), np.arange(n)) / n
+  x = place(a, "both", AxisType.Explicit)
+  losses = {
+      "spectral sum": lambda m, a: jnp.sum(m.eigvalsh(a) ** 3),
+      "function": lambda m, a: jnp.sum(m.funm_hermitian(a, jnp.sqrt) ** 2)}
+  with jax.set_mesh(x.sharding.mesh):
+    for loss in losses.values():
+      mine = quick_jit(jax.grad(functools.partial(loss, dist)))(x)
+      close(mine, jax.grad(functools.partial(loss, linalg))(jnp.asarray(a)), np.float64)
+      program = quick_jit(lambda x, c, loss=loss: jax.jvp(
+          jax.grad(functools.partial(loss, dist)), (x,), (c,))[1])
+      assert np.isnan(program(x, place(c, "both", AxisType.Explicit))).any()
+
+
+@pytest.mark.extended
+@cases.each_dtype(np.float64, np.complex128)
+def test_pairs(dtype, rng):
+  a, b = hermitian(rng, N, dtype), matrices.positive_definite(rng, (), N, dtype)
+  lie = [place(x, "both", AxisType.Explicit) for x in (a, b)]
+  w, v = dist.eigh_generalized(*lie)
+  assert v.sharding.is_equivalent_to(lie[0].sharding, 2)
+  v = np.asarray(v)
+  close(a @ v, b @ v * np.asarray(w), dtype, 1e5)
+  close(v.conj().T @ b @ v, np.eye(N), dtype, 1e5)
+  some = dist.eigh_generalized(*lie, subset_by_index=(2, 5))
+  close(some.eigenvectors, v[:, 2:6], dtype)
+  indefinite = place(-np.eye(N, dtype=dtype), "both", AxisType.Explicit)
+  assert all(np.isnan(x).all() for x in dist.eigh_generalized(lie[0], indefinite))
+
+
+@pytest.mark.extended
+def test_functions_of_stacks(rng):
+  stack = np.stack([matrices.positive_definite(rng, (), 24, np.float64) for _ in range(2)])
+  mesh, _ = mesh_of("both", AxisType.Explicit)
+  x = jax.device_put(stack, NamedSharding(mesh, P(None, "x", "y")))
+  with jax.set_mesh(mesh):
+    close(dist.inverse_pth_root(x, 2), linalg.inverse_pth_root(stack, 2), np.float64, 1e4)
+    t = jnp.array([0.1, 0.2])
+    f = lambda w, t: jnp.sin(w * t)
+    found = dist.funm_hermitian(x, f, args=(t,))
+  close(found, linalg.funm_hermitian(stack, f, args=(t,)), np.float64, 1e4)
+
+
+def _slope(a):
+  w, v = dist.eigh(a)
+  return jnp.sum(w**2) + jnp.sum(v**4)
+
+
+PROGRAMS = {"eigh": lambda a: tuple(dist.eigh(a)), "eigvalsh": dist.eigvalsh,
+            "gradient": jax.grad(_slope)}
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("name, layout, n, shares, words", [
+    ("eigh", "both", 1024, 5, 7), ("eigh", "rows twice", 1024, 5, 7),
+    ("eigh", "columns", 1000, 5.5, 7.5), ("eigvalsh", "both", 1024, 4.5, 4.6),
+    ("gradient", "both", 1024, 8, 17)])
+def test_memory_and_words(name, layout, n, shares, words, all_phases):
+  """The shares that a device holds, and the words that it receives, in n² / √P."""
+  held, received, _ = counted(
+      PROGRAMS[name], NamedSharding(*mesh_of(layout, AxisType.Explicit)), n)
+  assert held <= shares and received <= words
+
+
+@pytest.mark.parametrize("call,error,message", [
+    (lambda x: dist.eigh(x[:8]), ValueError, r"square matrices \[..., n, n\]"),
+    (lambda x: dist.eigvalsh(np.asarray(x)), ValueError, "needs a mesh"),
+    (lambda x: dist.eigh(x, subset_by_index=(3, 2)), ValueError, "subset_by_index.*first <= last"),
+    (lambda x: dist.eigh(x, subset_by_index=(0, N)), ValueError, "subset_by_index"),
+    (lambda x: dist.eigvalsh(x, subset_by_index=3), ValueError, "must be a pair"),
+    (lambda x: dist.eigh(x, axes="z"), ValueError, "must be different axes"),
+    (lambda x: dist.eigh_generalized(x, place(np.eye(16), "both")), ValueError, "Incompatible"),
+    (lambda x: dist.inverse_pth_root(x, 0), ValueError, "must not be 0"),
+])
+def test_errors(call, error, message):
+  with pytest.raises(error, match=message):
+    call(place(np.eye(N), "both"))
+
+
+def test_a_sharded_batch():
+  mesh = make_mesh((4, 2), ("x", "y"), AxisType.Auto)
+  x = jax.device_put(np.zeros((4, 8, 8)), NamedSharding(mesh, P("x", "y")))
+  with pytest.raises(ValueError, match="batch is sharded.*linalg.eigh"):
+    dist.eigh(x)
+
+
+@pytest.mark.extended
+def test_checked(rng):
+  x = place(np.where(np.eye(N) == 1, np.nan, 0), "one device")
+  with pytest.raises(linalg.LinAlgError, match="eigendecomposition"):
+    linalg.checked(lambda a: dist.eigh(a, axes="x"))(x)

@@ -1,0 +1,162 @@
+"""Singular values and vectors of matrices of any shape that several devices share, and
+pseudo-inverses."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType
+
+import linalg
+import linalg.distributed as dist
+import matrices
+from linalg.distributed import _polar_cyclic
+from one_matrix import AXES, close, place
+from quick import quick_compile, quick_jit
+
+# A longer dimension of 8 devices would take TSQR.
+SHAPES = [(24, 24), (32, 24), (16, 24)]
+
+
+@pytest.fixture(autouse=True)
+def one_phase(monkeypatch):
+  monkeypatch.setattr(_polar_cyclic, "_PHASES", 1)
+
+
+def limits(a, u, s, vh, limit=60):
+  """LAPACK's, for the residual, the vectors and the values, which descend."""
+  u, s, vh = map(np.asarray, (u, s, vh))
+  size, eps = np.abs(a).max() or 1, np.finfo(a.dtype).eps
+  a, s = a / size, s / size
+  bound = limit * max(a.shape) * eps
+  assert (np.diff(s) <= 0).all() and (s >= 0).all()
+  assert np.linalg.norm(a - (u * s) @ vh, 1) <= bound * max(np.linalg.norm(a, 1), 1)
+  for q in (u, vh.conj().T):
+    assert np.linalg.norm(q.conj().T @ q - np.eye(len(s)), 1) <= bound
+  np.testing.assert_allclose(
+      s, np.linalg.svd(a, compute_uv=False), rtol=0, atol=bound * max(np.linalg.norm(a, 2), 1))
+
+
+def types(rng, m, n):
+  k = np.arange(min(m, n))
+  a = rng.standard_normal((m, n))
+  kahan = np.zeros((m, n))
+  kahan[: len(k), : len(k)] = 0.285 ** k[:, None] * (
+      np.eye(len(k)) - np.sqrt(1 - 0.285**2) * np.triu(np.ones((len(k), len(k))), 1))
+  values = lambda s: matrices.with_singular_values(rng, s, m, n, np.float64)
+  return {
+      "general": a, "kahan": kahan, "rank 3": a[:, :3] @ rng.standard_normal((3, n)),
+      "zero": np.zeros((m, n)), "identity": np.eye(m, n), "ones": np.ones((m, n)),
+      "tiny": a * 1e-150, "huge": a * 1e150, "equal": values(np.where(k < 5, 1.0, 0.5)),
+      "graded": values(np.logspace(0, -20, len(k)))}
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("m,n", SHAPES)
+def test_types(m, n, rng):
+  """One program computes all of them."""
+  call = None
+  for a in types(rng, m, n).values():
+    x = place(a, "both")
+    with jax.set_mesh(x.sharding.mesh):
+      call = call or quick_jit(lambda a: (*dist.svd(a, axes=AXES), dist.svdvals(a, axes=AXES)))
+      *found, values = call(x)
+    limits(a, *found)
+    size = np.abs(a).max() or 1
+    close(np.asarray(values) / size, np.asarray(found[1]) / size, np.float64)
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("layout,m,n,dtype,kind", [
+    ("both", 24, 24, np.complex128, AxisType.Explicit),
+    ("turned", 24, 32, np.float32, AxisType.Auto),
+    ("rows", 32, 24, np.complex64, AxisType.Explicit),
+    ("rows twice", 24, 24, np.float64, AxisType.Auto),
+    ("columns", 24, 24, np.complex128, AxisType.Explicit),
+    ("some", 24, 24, np.float64, AxisType.Explicit)])
+def test_layouts(layout, m, n, dtype, kind, rng):
+  a = matrices.general(rng, (), m, n, dtype)
+  x = place(a, layout, kind)
+  u, s, vh = dist.svd(x)
+  limits(a, u, s, vh)
+  assert u.sharding.is_equivalent_to(x.sharding, 2)
+  assert vh.sharding.is_equivalent_to(x.sharding, 2)
+  assert s.sharding.is_fully_replicated and s.dtype == np.finfo(dtype).dtype
+  assert u.dtype == vh.dtype == dtype
+
+
+@pytest.mark.extended
+def test_nan_in_a_batch(rng):
+  """NaN in one matrix leaves the bits of the others."""
+  a = rng.standard_normal((3, 16, 16))
+  bad = a.copy()
+  bad[1, 3, 4] = np.nan
+  mesh = place(a[0], "both").sharding.mesh
+  put = lambda a: jax.device_put(
+      a, jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(None, "x", "y")))
+  with jax.set_mesh(mesh):
+    call = quick_jit(lambda a: dist.svd(a, axes=AXES))
+    good, found = call(put(a)), call(put(bad))
+  for part, other in zip(good, found, strict=True):
+    part, other = np.array(part), np.array(other)
+    assert np.isnan(other[1]).all()
+    other[1] = part[1]
+    np.testing.assert_array_equal(part, other)
+  for matrix, *parts in zip(a, *map(np.asarray, good), strict=True):
+    limits(matrix, *parts)
+
+
+def loss(library, a, **options):
+  """Invariant to the phases of pairs of vectors."""
+  u, s, vh = library.svd(a, **options)
+  weights = jnp.arange(1.0, s.shape[-1] + 1)
+  turned = (u * (weights * s)[None].astype(u.dtype)) @ vh
+  return jnp.sum(jnp.abs(turned + 0.3) ** 3) + jnp.sum(jnp.sin(s))
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("m,n,dtype", [
+    (16, 16, np.complex128), (24, 16, np.float64), (16, 24, np.complex128)])
+def test_derivatives(m, n, dtype, rng):
+  """Forward over reverse is that of `linalg.svd`, and that of singular values too."""
+  host = [matrices.general(rng, (), m, n, dtype) for _ in range(2)]
+  lie = [place(x, "both", AxisType.Auto) for x in host]
+
+  def derivatives(library, **options):
+    both = lambda a: loss(library, a, **options) + jnp.sum(
+        library.svdvals(a, **{k: v for k, v in options.items() if k == "axes"}) ** 3)
+    return lambda a, da: jax.jvp(jax.grad(both), (a,), (da,))
+
+  expected = quick_jit(derivatives(linalg, full_matrices=False))(*host)
+  with jax.set_mesh(lie[0].sharding.mesh):
+    found = quick_jit(derivatives(dist, axes=AXES))(*lie)
+  for mine, theirs in zip(found, expected, strict=True):
+    close(mine, theirs, dtype, 1e7)
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("m,n", SHAPES)
+def test_pseudo_inverse(m, n, rng):
+  """`pinv` and `lstsq` are linalg's, at full rank and below it, with derivatives."""
+  full = rng.standard_normal((m, n))
+  low = full[:, :3] @ full[:3]
+  b = rng.standard_normal((m, 2))
+  for a in (full, low):
+    x = place(a, "both")
+    close(dist.pinv(x), np.linalg.pinv(a), np.float64, 1e5)
+    for mine, theirs in zip(dist.lstsq(x, b), linalg.lstsq(a, b), strict=True):
+      close(mine, theirs, np.float64, 1e5)
+  call = lambda library, **axes: jax.grad(lambda a: jnp.sum(jnp.sin(library.pinv(a, 1e-9, **axes))))
+  with jax.set_mesh(x.sharding.mesh):
+    found = quick_jit(call(dist, axes=AXES))(place(full, "both"))
+  close(found, quick_jit(call(linalg))(full), np.float64, 1e6)
+
+
+@pytest.mark.extended
+def test_no_device_holds_the_matrix():
+  n = 256
+  x = place(np.zeros((n, n), np.float32), "both", AxisType.Explicit)
+  with jax.set_mesh(x.sharding.mesh):
+    program = quick_compile(dist.svd, (x,))
+  assert f"[{n},{n}]" not in program.as_text()
+  assert dist.report(program).unknown_loops == 0

@@ -1,0 +1,301 @@
+"""Factors as objects: changes of the matrix, failures, transforms, sharding and derivatives."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import linalg
+import matrices
+from linalg._catalogue import checks
+from linalg._core.algebra import symmetrized
+from quick import quick_jit
+from sharded import make_mesh, moves_nothing
+
+N = 6
+
+
+def _definite(rng, batch, dtype, n=N):
+  return matrices.positive_definite(rng, batch, n, dtype)
+
+
+def _vector(rng, batch, dtype, n=N):
+  return matrices.general(rng, batch, n, 1, dtype)[..., 0] * np.dtype(dtype).type(0.3)
+
+
+def _bordered(a, column, corner):
+  above = np.concatenate([a, column[..., None]], -1)
+  below = np.concatenate([column.conj(), corner[..., None].astype(a.dtype)], -1)
+  return np.concatenate([above, below[..., None, :]], -2)
+
+
+def _without(a, i):
+  kept = [j for j in range(a.shape[-1]) if j != i]
+  return a[..., kept, :][..., kept]
+
+
+def _exchanged(a, i, column):
+  a = a.copy()
+  a[..., :, i], a[..., i, :] = column, column.conj()
+  a[..., i, i] = column[..., i].real
+  return a
+
+
+def _agrees(factor, a):
+  a = checks.wide(a)
+  eps = np.finfo(factor.upper.dtype).eps
+  assert not np.any(factor.info)
+  atol = 100 * eps * np.abs(a).max()
+  np.testing.assert_allclose(factor.lower(), np.linalg.cholesky(a), atol=atol)
+  np.testing.assert_array_equal(factor.upper, np.triu(factor.upper))
+
+
+@pytest.mark.parametrize("batch", [(), (3,)])
+def test_changes_of_a_cholesky_factor(batch, dtype, rng):
+  """Each factor is that of the changed matrix."""
+  a, w = _definite(rng, batch, dtype), _vector(rng, batch, dtype)
+  corner = np.sum(np.abs(w) ** 2, -1) + 9
+  factor = linalg.factorize_cholesky(a)
+  _agrees(factor, a)
+  _agrees(linalg.CholeskyFactor.from_factor(linalg.cho_factor(a)), a)
+  columns = np.stack([w, 2 * w[..., ::-1]], -1)
+  more = a + columns @ checks.adjoint(columns)
+  _agrees(factor.update(columns), more)
+  _agrees(linalg.factorize_cholesky(more).downdate(columns), a)
+  larger = _bordered(a, w, corner)
+  _agrees(factor.append(w, corner), larger)
+  two = _bordered(larger, np.concatenate([w, 0 * w[..., :1]], -1), corner + 3)
+  _agrees(factor.append(two[..., :N, N:], two[..., N:, N:]), two)
+  delete, replace = jax.jit(lambda f, i: f.delete(i)), jax.jit(lambda f, *x: f.replace(*x))
+  for i in range(N):
+    _agrees(delete(factor, i), _without(a, i))
+    column = w.copy()
+    column[..., i] = corner
+    _agrees(replace(factor, i, column), _exchanged(a, i, column))
+  _agrees(factor.delete(-1), _without(a, N - 1))
+
+
+def test_results_of_a_factor(dtype, rng):
+  a, b = _definite(rng, (3,), dtype), matrices.general(rng, (3,), N, 2, dtype)
+  factor = linalg.factorize_cholesky(a)
+  near = functools.partial(np.testing.assert_allclose, rtol=1e4 * np.finfo(dtype).eps)
+  inverse = np.linalg.inv(checks.wide(a))
+  scale = 1e3 * np.finfo(dtype).eps * np.abs(inverse).max()
+  near(factor.inverse(), inverse, atol=scale)
+  near(factor.matrix(), a, atol=scale)
+  form = checks.adjoint(b) @ inverse @ b
+  near(factor.quadratic(b), np.diagonal(form, axis1=-2, axis2=-1).real, atol=scale)
+  half = np.asarray(factor.solve_half(b))
+  near(checks.adjoint(half) @ half, form, atol=10 * scale * np.abs(b).max() ** 2)
+  near(factor.solve_half(half, adjoint=True), inverse @ b, atol=10 * scale * np.abs(b).max())
+  sign, logdet = factor.slogdet()
+  near(logdet, np.linalg.slogdet(checks.wide(a))[1], atol=1e-5)
+  np.testing.assert_array_equal(sign, np.ones(3))
+
+
+def test_failures_alone(dtype, rng):
+  """A matrix that fails is NaN with its info. The bits of the others are those alone."""
+  a, w = _definite(rng, (3,), dtype), _vector(rng, (3,), dtype)
+  a[1] = -np.eye(N)
+  factor = linalg.factorize_cholesky(a)
+  np.testing.assert_array_equal(factor.info, [0, 1, 0])
+  large = w.copy()
+  large[2] = 0
+  large[2, 3] = 1e3
+  corner, zero = np.full(3, 20, dtype), np.array([20, 20, -1], dtype)
+  column = w.copy()
+  column[:, 2] = zero
+  outside = jnp.array([0, 1, N])
+  changes = {
+      "downdate": (lambda f, w: f.downdate(w[..., None]), (large,), 4),
+      "update": (lambda f, w: f.update(w[..., None]), (large,), 0),
+      "append": (lambda f, w, d: f.append(w, d), (w, zero), N + 1),
+      "append two": (lambda f, w, d: f.append(
+          jnp.stack([w, 0 * w], -1), jnp.apply_along_axis(jnp.diag, -1, jnp.stack([d, d], -1))),
+          (0 * w, zero), N + 1),
+      "replace": (lambda f, w: f.replace(2, w), (column,), 3),
+      "delete": (lambda f, i: f.delete(i), (outside,), -1),
+      "delete and append": (lambda f, w, d: f.delete(0).append(w[..., 1:], d), (w, corner), 0)}
+  for name, (change, operands, info) in changes.items():
+    change = quick_jit(change)
+    found = change(factor, *operands)
+    np.testing.assert_array_equal(found.info, [0, 1, info], err_msg=name)
+    failed = np.isnan(found.upper).all((-2, -1))
+    np.testing.assert_array_equal(failed, [False, True, info != 0], err_msg=name)
+    assert np.isnan(found.logdet()[1])
+    alone = change(jax.tree.map(lambda x: x[0], factor), *(x[0] for x in operands))
+    np.testing.assert_array_equal(found.upper[0], alone.upper, err_msg=name)
+
+
+def test_window(rng):
+  """A sliding window in a scan, each matrix at its own index, under vmap."""
+  a = _definite(rng, (4,), np.float64)
+  columns = _vector(rng, (4, 5), np.float64)
+  places = rng.integers(0, N, (4, 5)).astype(np.int32)
+  columns[np.arange(4)[:, None], np.arange(5), places] = 9
+
+  def run(factor, places, columns):
+    step = lambda factor, x: (factor.replace(*x), factor.logdet())
+    return jax.lax.scan(step, factor, (places, columns))
+
+  factor, _ = quick_jit(jax.vmap(run))(linalg.factorize_cholesky(a), places, columns)
+  for i in range(4):
+    for place, column in zip(places[i], columns[i], strict=True):
+      a[i] = _exchanged(a[i], place, column)
+  _agrees(factor, a)
+  together = linalg.factorize_cholesky(a).delete(places[:, 0])
+  for i in range(4):
+    _agrees(jax.tree.map(lambda x, i=i: x[i], together), _without(a[i], places[i, 0]))
+
+
+def _column(w, d):
+  return jnp.where(jnp.arange(4) == 1, (d + 9).astype(w.dtype), w)
+
+
+CHANGES = {
+    "append": lambda f, w, d: f.append(w, d + 9),
+    "delete": lambda f, w, d: f.delete(jnp.int32(1)),
+    "replace": lambda f, w, d: f.replace(1, _column(w, d)),
+    "update": lambda f, w, d: f.update(w),
+    "downdate": lambda f, w, d: f.downdate(w * 0.3)}
+
+
+def _appended(a, w, d):
+  return jnp.block([[a, w[:, None]], [w.conj()[None], (d + 9).astype(a.dtype).reshape(1, 1)]])
+
+
+def _replaced(a, w, d):
+  w = _column(w, d)
+  return a.at[:, 1].set(w).at[1].set(w.conj())
+
+
+DENSE = {
+    "append": _appended,
+    "delete": lambda a, w, d: jnp.delete(jnp.delete(a, 1, 0), 1, 1),
+    "replace": _replaced,
+    "update": lambda a, w, d: a + jnp.outer(w, w.conj()),
+    "downdate": lambda a, w, d: a - 0.09 * jnp.outer(w, w.conj())}
+
+
+QUICK = pytest.mark.parametrize("change", [
+    pytest.param(x, marks=pytest.mark.extended if x == "replace" else ()) for x in CHANGES])
+
+
+@QUICK
+def test_derivatives(change, rng):
+  """First and second order, against those of the changed matrix."""
+  dtype = np.complex128 if change == "append" else np.float64
+  operands = _definite(rng, (), dtype, 4), _vector(rng, (), dtype, 4), np.float64(2)
+  moved = _definite(rng, (), dtype, 4), _vector(rng, (), dtype, 4), np.float64(0.3)
+
+  def by_factor(*x):
+    factor = CHANGES[change](linalg.factorize_cholesky(x[0]), *x[1:])
+    return factor.logdet() + factor.quadratic(jnp.arange(1.0, 1 + len(factor.upper)).astype(dtype))
+
+  def dense(*x):
+    a = DENSE[change](symmetrized(x[0]), *x[1:])
+    b = jnp.arange(1.0, 1 + len(a)).astype(dtype)
+    return linalg.slogdet(a)[1] + jnp.vdot(b, linalg.solve(a, b)).real
+
+  @quick_jit
+  def derivatives():
+    return [
+        jax.jvp(jax.value_and_grad(f, (0, 1, 2)), operands, moved) for f in (by_factor, dense)]
+
+  for ours, theirs in zip(*map(jax.tree.leaves, derivatives()), strict=True):
+    np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-10)
+
+
+@QUICK
+def test_sharded(change, rng):
+  """No collective, for values and gradients."""
+  mesh = make_mesh()
+  batch = NamedSharding(mesh, P(mesh.axis_names[0]))
+  place = lambda x: jax.device_put(x, batch)
+  a, w = _definite(rng, (8,), np.float64, 4), _vector(rng, (8,), np.float64, 4)
+
+  def loss(a, w):
+    one = lambda a, w: CHANGES[change](linalg.factorize_cholesky(a), w, jnp.sum(w * w)).logdet()
+    return jax.vmap(jax.value_and_grad(one, (0, 1)))(a, w)
+
+  moves_nothing(jax.jit(loss).lower(place(a), place(w)).compile().as_text())
+
+
+def test_changes_of_lu_factors(dtype, rng):
+  a, b = matrices.well_conditioned(rng, (2,), N, dtype), matrices.general(rng, (2,), N, 2, dtype)
+  u, v = _vector(rng, (2,), dtype), _vector(rng, (2,), dtype)
+  factor = linalg.factorize_lu(a)
+  near = functools.partial(np.testing.assert_allclose, atol=1e4 * np.finfo(dtype).eps)
+  near(factor.permutation_matrix() @ a, factor.lower() @ factor.upper())
+  near(checks.adjoint(checks.wide(a)) @ np.asarray(factor.solve(b, "C")), b)
+  near(a @ np.asarray(factor.inverse()), np.broadcast_to(np.eye(N), a.shape))
+  changed = factor.update(u[..., None], v[..., None])
+  near(changed.matrix, a + u[..., None] * v[..., None, :].conj())
+  near(np.asarray(changed.matrix) @ np.asarray(changed.solve(b)), b)
+  near(changed.downdate(u[..., None], v[..., None]).matrix, a)
+  larger = factor.append(u, v, u[:, 0])
+  assert larger.matrix.shape == (2, N + 1, N + 1)
+  near(larger.delete(N).matrix, a)
+  near(factor.delete(1).matrix, _without(a, 1))
+  other = factor.replace(jnp.int32(1), u, v)
+  near(other.matrix[:, 1], v)
+  near(other.matrix[:, 2:, 1], u[:, 2:])
+  np.testing.assert_array_equal(factor.delete(jnp.int32(N)).info, [-1, -1])
+  singular = linalg.factorize_lu(np.ones((2, 2), dtype))
+  assert singular.info == 2 and np.isnan(singular.solve(np.ones(2, dtype))).all()
+  assert singular.logdet() == -np.inf
+
+
+def test_changes_of_qr_factors(dtype, rng):
+  a = matrices.general(rng, (2,), N, 3, dtype) + 3 * np.eye(N, 3, dtype=dtype)
+  u, v = matrices.general(rng, (2,), N, 1, dtype), matrices.general(rng, (2,), 3, 1, dtype)
+  factor = linalg.factorize_qr(a)
+  near = functools.partial(np.testing.assert_allclose, atol=1e4 * np.finfo(dtype).eps)
+
+  def agrees(factor, a):
+    assert not np.any(factor.info)
+    near(factor.matrix(), a)
+    near(checks.adjoint(np.asarray(factor.q)) @ factor.q,
+         np.broadcast_to(np.eye(factor.q.shape[-1]), factor.r.shape))
+
+  row = np.swapaxes(v, -1, -2)
+  agrees(factor.update(u, v), a + u @ checks.adjoint(v))
+  agrees(factor.downdate(u, v), a - u @ checks.adjoint(v))
+  agrees(factor.append_rows(row), np.concatenate([a, row], -2))
+  agrees(factor.append_columns(u), np.concatenate([a, u], -1))
+  agrees(factor.delete_row(jnp.int32(2)), np.delete(a, 2, -2))
+  agrees(factor.delete_column(1), np.delete(a, 1, -1))
+  other = a.copy()
+  other[:, 2] = v[..., 0]
+  agrees(factor.replace_row(2, v[..., 0]), other)
+  other = a.copy()
+  other[..., 1] = u[..., 0]
+  agrees(factor.replace_column(-2, u[..., 0]), other)
+  near(factor.solve(u), np.linalg.pinv(a) @ u)
+  near(factor.inverse(), np.linalg.pinv(a))
+  near(factor.logdet(), np.linalg.slogdet(checks.adjoint(a) @ a)[1] / 2)
+  square = matrices.well_conditioned(rng, (2,), N, dtype)
+  for mine, theirs in zip(
+      linalg.factorize_qr(square).slogdet(), np.linalg.slogdet(square), strict=True):
+    near(mine, theirs)
+  np.testing.assert_array_equal(factor.delete_row(jnp.int32(N)).info, [-1, -1])
+
+
+def test_wrong_arguments():
+  factor = linalg.factorize_cholesky(np.eye(3))
+  for call, error, text in (
+      (lambda: factor.delete(3), ValueError, "index must be from -3 to 2, got 3"),
+      (lambda: factor.delete(0.5), TypeError, "takes index as integers"),
+      (lambda: factor.append(np.ones(2), 1.0), ValueError, "columns"),
+      (lambda: factor.append(np.ones((3, 2)), np.ones((3, 3))), ValueError, "corner"),
+      (lambda: factor.update(np.ones(4)), ValueError, "w"),
+      (lambda: factor.replace(0, np.ones(2)), ValueError, "column"),
+      (lambda: factor.update(1j * np.ones(3)), TypeError, "takes real arrays"),
+      (lambda: linalg.factorize_qr(np.ones((2, 3))), ValueError, "m >= n"),
+      (lambda: linalg.factorize_qr(np.ones((3, 2))).slogdet(), ValueError, "square")):
+    with pytest.raises(error, match=text):
+      call()
