@@ -488,9 +488,9 @@ def eigvalsh(
     >>> print(linalg.eigvalsh(jnp.array([[2.0, 1.0], [1.0, 2.0]])).round(4))
     [1. 3.]
   """
-  a, dtype, lower = _operand("eigvalsh", a, UPLO)
-  chosen = subset_range("eigvalsh", subset_by_index, a.shape[-1])
-  w, info = eigvalsh_of(a, chosen, lower=lower, symmetrize=symmetrize_input)
+  matrix, dtype, lower = _operand("eigvalsh", a, UPLO)
+  chosen = subset_range("eigvalsh", subset_by_index, matrix.shape[-1])
+  w, info = eigvalsh_of(matrix, chosen, lower=lower, symmetrize=symmetrize_input)
   check_converged(info, "eigendecomposition")
   return w.astype(real_dtype(dtype))
 

@@ -15,7 +15,7 @@ import matrices
 from linalg._catalogue import checks
 from linalg._factorizations import eigh, svd
 
-ONE_IN = 2
+ONE_IN = 5
 
 N = 100
 # Few and many, at both ends and inside, one, and all but one.
