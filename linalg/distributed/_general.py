@@ -156,6 +156,10 @@ class LUFactor:
     sign, logarithm = _slogdet(self.grid, self.matrix, self.blocks, self.permutation)
     return SlogdetResult(sign.astype(self.dtype), logarithm.astype(real_dtype(self.dtype)))
 
+  def logdet(self) -> jax.Array:
+    """log |det A|, a real number on all devices."""
+    return self.slogdet().logabsdet
+
   def det(self) -> jax.Array:
     """det A, on all devices. A singular matrix has 0, whose derivative is NaN."""
     return _det(self.grid, self.matrix, self.blocks, self.permutation).astype(self.dtype)
