@@ -101,14 +101,14 @@ def decompose_eigh(s: Spectrum, products: Cyclic, a):
       "c": PartitionSpec(s.grid.axes), "m": partition(s.result.spec), "s": PartitionSpec()}
   w, v, info = map_parts(
       s.grid.layout.mesh, specs, lambda a: body(a[0]), "c", "sms", to_cyclic(s.grid, a))
-  return w, v[: s.grid.n, : s.count], info.astype(w.dtype)
+  return w, v[: s.grid.n, : s.wanted], info.astype(w.dtype)
 
 
 @decompose_eigh.defjvp
 def _eigh_jvp(s, products, primals, tangents):
   # dw = diag C and dV = V (F ∘ C) with C = Vᴴ dA V, as in linalg.eigh.
   (a,), (da,) = primals, tangents
-  whole = s._replace(first=0, count=s.grid.n)
+  whole = s._replace(first=0, wanted=s.grid.n)
   w, v, info = decompose_eigh(whole, products, a)
   image, x = _c(products, da, v)
   c = multiply_p(x.conj(), image, grid=products, transpose=(True, False))
@@ -118,7 +118,7 @@ def _eigh_jvp(s, products, primals, tangents):
   f = _quotients(products, w, c) * one_of_first_order(ones)[0].astype(c.dtype)
   dv = from_cyclic(products, multiply_p(x, f, grid=products))
   if s != whole:
-    w, dw = (x[s.first : s.first + s.count] for x in (w, dw))
+    w, dw = (x[s.first : s.first + s.wanted] for x in (w, dw))
     v, dv = (columns_of_all(s, x) for x in (v, dv))
   return (w, v, info), (dw, dv, zeros_like(info))
 
@@ -134,18 +134,18 @@ def columns_of_all(s: Spectrum, v):
 
   def body(v):
     if not columns:
-      return v[:, s.first : s.first + s.count]
+      return v[:, s.first : s.first + s.wanted]
     here = lax.axis_index(columns)
     number = s.first + jnp.arange(share * devices, dtype=here.dtype) - here * chunk
     inside = (number >= 0) & (number < chunk)
     part = jnp.where(inside, take(v, jnp.clip(number, 0, chunk - 1), 1), 0)
     part = lax.psum(part, columns)
     if not s.shares_columns:
-      return part[:, : s.count]
+      return part[:, : s.wanted]
     return lax.dynamic_slice_in_dim(part, here * share, share, 1)
 
   specs = {"m": partition(layout.spec), "r": partition(s.result.spec)}
-  return map_parts(layout.mesh, specs, body, "m", "r", jnp.pad(v, pad))[: s.grid.n, : s.count]
+  return map_parts(layout.mesh, specs, body, "m", "r", jnp.pad(v, pad))[: s.grid.n, : s.wanted]
 
 
 def _wanted(name: str, subset: Any, n: int) -> tuple[int, int]:

@@ -191,7 +191,7 @@ def inverse_pth_root(
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _generalized(s, g, a, b):
-  whole = s._replace(first=0, count=g.n)
+  whole = s._replace(first=0, wanted=g.n)
 
   def one(a, b):
     factor = functools.partial(algorithms.factor, g)
@@ -206,7 +206,7 @@ def _generalized(s, g, a, b):
     v = solve_p(l.conj(), to_cyclic(g, y), grid=g, left=True, transpose=True)
     v = from_cyclic(g, v)
     if s != whole:
-      w, v = w[s.first : s.first + s.count], columns_of_all(s, v)
+      w, v = w[s.first : s.first + s.wanted], columns_of_all(s, v)
     return w, v, info, indefinite
 
   return over_batch(one, a.ndim - 2)(a, b)

@@ -33,18 +33,18 @@ class Spectrum(NamedTuple):
 
   grid: Cyclic
   first: int  # the first wanted eigenpair
-  count: int
+  wanted: int
 
   @property
   def chunk(self) -> int:
     """The columns of the result on a device."""
-    return -(-self.count // self.columns)
+    return -(-self.wanted // self.columns)
 
   @property
   def shares_columns(self) -> bool:
     """Whether the columns of the result are sharded like A's."""
     devices = self.grid.layout.devices(self.grid.layout.spec[1])
-    return self.count in (0, self.grid.n) or self.count % devices == 0
+    return self.wanted in (0, self.grid.n) or self.wanted % devices == 0
 
   @property
   def columns(self) -> int:
@@ -248,7 +248,7 @@ def _to_columns(s: Spectrum, rows: jax.Array) -> jax.Array:
   number = lambda dimension: lax.broadcasted_iota(
       jnp.int32, (groups, s.columns, some), dimension)
   wanted = number(1) * s.chunk + number(0) * some + number(2)
-  wanted = jnp.minimum(wanted, max(s.count - 1, 0))
+  wanted = jnp.minimum(wanted, max(s.wanted - 1, 0))
   sent = take(rows, s.first + wanted.reshape(-1), 1).reshape(len(rows), -1, some)
   sent = jnp.moveaxis(sent, 1, 0)
   if g.devices > 1:
@@ -269,7 +269,7 @@ def _to_result(s: Spectrum, x: jax.Array) -> jax.Array:
     x = x.swapaxes(0, 1).reshape(chunk, -1)
   x = x[:, : s.chunk]
   if not s.shares_columns:
-    x = lax.all_gather(x, along_columns, axis=1, tiled=True, to="invarying")[:, : s.count]
+    x = lax.all_gather(x, along_columns, axis=1, tiled=True, to="invarying")[:, : s.wanted]
   return x
 
 
@@ -295,7 +295,7 @@ def decompose(s: Spectrum, a: jax.Array, *, has_vectors: bool) -> tuple[jax.Arra
   w, z, info = eigh_tridiagonal_rows_p(
       found.d[: g.n], found.e[: max(g.n - 1, 0)], rows.astype(jnp.int32))
   w, info = _on_all(g.axes, w) * scale, _on_all(g.axes, info)
-  w = w[s.first : s.first + s.count]
+  w = w[s.first : s.first + s.wanted]
   if not has_vectors:
     return w, info
   z = _to_columns(s, z).astype(a.dtype)

@@ -38,7 +38,7 @@ OF_DERIVATIVES = {
 WITHIN_OPERATIONS = {
     "linalg_parlett", "linalg_kalman_means", "linalg_block_tridiagonal_chunks",
     "linalg_block_tridiagonal_chunks_solve", "linalg_block_tridiagonal_factor_solve",
-    "linalg_block_tridiagonal_inverse_blocks"}
+    "linalg_block_tridiagonal_inverse_blocks", "linalg_eigh_tridiagonal_rows"}
 
 
 def _recorded(module):
