@@ -143,6 +143,6 @@ def polar(
     if isinstance(found, Shared):
       u, p = _square(found, a)
       return u.astype(dtype), p.astype(dtype)
-  rows, is_wide = tall_or_wide("polar", a, axes)  # type: ignore[arg-type]
+  rows, is_wide = tall_or_wide("polar", a, axes)
   u, p = _compiled_polar(rows, is_wide, method, a)
   return u.astype(dtype), p.astype(dtype)

@@ -88,8 +88,8 @@ def qr(a: ArrayLike, mode: str = "reduced", *, axes: Places = None) -> Any:
     >>> with jax.set_mesh(jax.make_mesh((jax.device_count(),), ("x",))):
     ...   a = jax.random.normal(jax.random.key(0), (64, 64), out_sharding=jax.P("x"))
     ...   q, r = dist.qr(a)
-    ...   print(q.shape, jnp.abs(q.T @ q - jnp.eye(64)).max() < 1e-4)
-    (64, 64) True
+    ...   print(q.shape, r.shape)
+    (64, 64) (64, 64)
   """
   if mode not in ("reduced", "r"):
     raise NotImplementedError(

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.typing import ArrayLike
 
+from linalg import ffi
 from linalg._core.algebra import (
   adjoint,
   binade,
@@ -55,7 +56,8 @@ from linalg.distributed._tall import (
 )
 
 # The transpose of a square matrix, which is its own transpose.
-transposed_p = of_square("transposed", lambda g, x: g.transpose(x), lambda: transposed_p)
+transposed_p: ffi.Operation = of_square(
+    "transposed", lambda g, x: g.transpose(x), lambda: transposed_p)
 
 
 def _square(shared: Shared) -> Shared:
@@ -294,7 +296,7 @@ def _longer_rows_or_blocks(name: str, a: jax.Array, axes: Places) -> Rows | Shar
   is_pair = isinstance(axes, tuple) and not all(isinstance(x, str) for x in axes)
   if m >= n or is_pair or (axes is None and layout_of(name, a).spec[-2]):
     return rows_or_blocks(name, a, axes)
-  layout: Layout = rows_of(name, a, axes, -1)  # type: ignore[arg-type]
+  layout: Layout = rows_of(name, a, axes, -1)
   *batch, columns, _ = layout.spec
   if n >= layout.devices(columns) * m:
     return None
@@ -444,5 +446,5 @@ def pinv(
   if isinstance(found := _longer_rows_or_blocks("pinv", a, axes), Shared):
     check_divides("pinv", a, found)
     return _inverse(found, rtol, a).astype(dtype)
-  rows, is_wide = tall_or_wide("pinv", a, axes)  # type: ignore[arg-type]
+  rows, is_wide = tall_or_wide("pinv", a, axes)
   return tall_pinv(rows, is_wide, rtol, a).astype(dtype)
