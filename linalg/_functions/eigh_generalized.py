@@ -62,6 +62,7 @@ def eigh_generalized(
     eigvals: tuple[int, int] | None = None,
     type: int = 1,
     check_finite: bool = True,
+    *,
     subset_by_index: tuple[int, int] | None = None,
 ) -> tuple[jax.Array, jax.Array]: ...
 
@@ -78,6 +79,7 @@ def eigh_generalized(
     eigvals: tuple[int, int] | None = None,
     type: int = 1,
     check_finite: bool = True,
+    *,
     subset_by_index: tuple[int, int] | None = None,
 ) -> jax.Array: ...
 
@@ -111,6 +113,7 @@ def eigh_generalized(
     eigvals: tuple[int, int] | None = None,
     type: int = 1,
     check_finite: bool = True,
+    *,
     subset_by_index: tuple[int, int] | None = None,
 ) -> jax.Array | tuple[jax.Array, jax.Array]: ...
 
@@ -129,6 +132,7 @@ def eigh_generalized(
     eigvals: tuple[int, int] | None = None,
     type: int = 1,
     check_finite: bool = True,
+    *,
     subset_by_index: tuple[int, int] | None = None,
 ) -> Any:
   """Eigenvalues and eigenvectors of A v = w B v; `jax.scipy.linalg.eigh`.

@@ -33,12 +33,14 @@ OF_MATRICES = [
 OF_DERIVATIVES = {
     "linalg_det_cofactors", "linalg_inverse_permutation", "linalg_positive_solve_logdet_factor",
     "linalg_slogdet_inv_transposed", "linalg_solve_slogdet_inv_transposed"}
-# The handlers of operations that another operation's fallback or batching rule calls: no jaxpr of
-# a call shows them.
+# The handlers of operations that another operation's fallback or batching rule calls, so that no
+# jaxpr of a call shows them, and those of an option that no case has.
 WITHIN_OPERATIONS = {
     "linalg_parlett", "linalg_kalman_means", "linalg_block_tridiagonal_chunks",
     "linalg_block_tridiagonal_chunks_solve", "linalg_block_tridiagonal_factor_solve",
-    "linalg_block_tridiagonal_inverse_blocks", "linalg_eigh_tridiagonal_rows"}
+    "linalg_block_tridiagonal_inverse_blocks", "linalg_eigh_tridiagonal_rows",
+    "linalg_eigh_subset", "linalg_eigh_subset_factored", "linalg_eigh_subset_solve",
+    "linalg_eigvalsh_subset", "linalg_svd_subset", "linalg_svdvals_subset"}
 
 
 def _recorded(module):

@@ -79,7 +79,7 @@ def test_workflows(path):
   jobs = dict(re.findall(r"^  (\w+):\n((?:    .*\n|\n)+)", text.partition("\njobs:\n")[2], re.M))
   assert jobs
   writers = [name for name, job in jobs.items() if re.search(r": write\b", job)]
-  assert writers == (["publish"] if "publish" in jobs else []), writers
+  assert writers == [name for name in jobs if name in ("publish", "pages")], writers
   # Anyone may propose a branch, so its rights and its text must not reach a shell.
   shell = "".join(re.findall(r"run: [^\n]*(?:\n {8,}.*)*", text))
   assert "pull_request_target" not in text and "${{ github" not in shell
