@@ -196,7 +196,7 @@ def measure_all(args: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-  parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+  parser = argparse.ArgumentParser(description="Times all routed operations of small batches.")
   add = parser.add_argument
   add("--ops", nargs="+", choices=list(CASES), default=list(CASES), metavar="OP",
       help=", ".join(CASES))
