@@ -146,8 +146,8 @@ def test_options_of_decompositions():
       subset_by_index=(0, 2))
   for subset in ((-1, 2), (2, 1), (0, 4)):
     _refuses(
-        ValueError, r"subset_by_index must be \(start, stop\) with 0 <= start <= stop <= 3", linalg.svd, EYE, full_matrices=False,
-        subset_by_index=subset)
+        ValueError, r"subset_by_index must be \(start, stop\) with 0 <= start <= stop <= 3",
+        linalg.svd, EYE, full_matrices=False, subset_by_index=subset)
   _refuses(ValueError, "type must be 1, 2 or 3", linalg.eigh_generalized, EYE, EYE, type=4)
   _refuses(ValueError, "Incompatible shapes", linalg.eigh_generalized, EYE, np.eye(2))
   _refuses(ValueError, r"T must have shape \[\.\.\., n, n\]", linalg.rsf2csf, rectangle, EYE)

@@ -43,6 +43,15 @@ def _solution_excess(operands, results):
   return 0.0 if info != 0 else checks.solution(a, x, b) / 30
 
 
+def _pairs_excess(operands, results):
+  (a,), (w, v, info) = operands, results
+  if info != 0:
+    return 0.0
+  v, ulp = wide(v), checks.eps(v)
+  residual = checks.factorisation(a, (v * wide(w)) @ adjoint(v), ulp)
+  return max(residual, checks.factorisation(np.eye(len(a)), adjoint(v) @ v, ulp)) / 30
+
+
 def _error_excess(operands, results):
   """The distance of A from its singular values and vectors, over `error`."""
   (a,), (u, s, vh, error) = operands, map(wide, results)
@@ -69,6 +78,7 @@ ROWS = {
     "solve_ex": Row(
         lambda a, b: dist.solve_ex(a, b, **SQUARE), _solution_excess, operands=_and_columns),
     "inv_ex": Row(lambda a: dist.inv_ex(a, **SQUARE), _solution_excess),
+    "eigh_ex": Row(lambda a: dist.eigh_ex(a, axes=AXES), _pairs_excess, kinds.HERMITIAN),
     "lstsq": Row(lambda a, b: dist.lstsq(a, b, **TALL), lstsq_excess,
                  operands=lambda a: _and_columns(_tall(a))),
     "randomized_svd": Row(

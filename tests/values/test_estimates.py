@@ -113,6 +113,23 @@ def _definite_blocks(a):
   return diagonal, lower / 8, b
 
 
+def _and_columns(a):
+  return a, general(np.random.default_rng(6), a.shape[:-2], a.shape[-1], 2, a.dtype)
+
+
+def _solved_by(factorize):
+  def call(a, b):
+    factor = factorize(a)
+    return factor.solve(b), factor.info
+
+  return call
+
+
+def _solved_excess(operands, results):
+  (a, b), (x, info) = operands, results
+  return 0.0 if info != 0 else checks.solution(a, x, b) / 30
+
+
 def _block_factor(diagonal, lower, b):
   factor = linalg.structured.block_tridiagonal_cholesky(diagonal, lower)
   return factor.solve(b), factor.info
@@ -193,6 +210,12 @@ ROWS: dict[str, Row] = {
         _definite_blocks),
     "linalg.structured.block_tridiagonal_solve_ex": Row(
         linalg.structured.block_tridiagonal_solve_ex, _solution_excess, kinds.RIGHT, _blocks),
+    "linalg.factorize_cholesky": Row(
+        _solved_by(linalg.factorize_cholesky), _solved_excess, kinds.POSITIVE, _and_columns),
+    "linalg.factorize_lu": Row(
+        _solved_by(linalg.factorize_lu), _solved_excess, operands=_and_columns),
+    "linalg.factorize_qr": Row(
+        _solved_by(linalg.factorize_qr), _solved_excess, operands=_and_columns),
     "linalg.structured.kalman_filter": Row(
         _filtered(linalg.structured.kalman_filter), _kalman_excess, kinds.POSITIVE, _model,
         dtypes=REAL),
