@@ -226,6 +226,7 @@ def factorize_qr(a: ArrayLike) -> QRFactor:
 
   Algorithm: `qr`. A changed matrix is factored from R or Q where that is smaller; derivatives are
   those of `qr`. A nearly dependent column makes solutions inaccurate: `lstsq` has a cut-off.
+  Rows lose digits beside rows that are far larger: `factorize_lu` keeps them.
 
   Example:
     >>> import jax.numpy as jnp, linalg
