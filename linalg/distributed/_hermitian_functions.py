@@ -223,8 +223,7 @@ def eigh_generalized(
     a, axes: as for `eigh`.
     b: a Hermitian positive definite matrix (..., n, n), sharded as A is. Its lower triangle is
       read.
-    subset_by_index: (first, last), the indices of the wanted eigenvalues, the last included. All
-      are computed.
+    subset_by_index: as for `eigh`. All eigenvalues are computed.
 
   Returns:
     EighResult(eigenvalues, eigenvectors), as `eigh` returns them, with Vᴴ B V = I. Both are NaN
