@@ -281,10 +281,16 @@ def _least_squares(shared, rcond, a, b):
 
 
 def _is_shared(name, a, found):
-  if isinstance(found, Shared):
-    check_divides(name, a, found)
-    return True
-  return False
+  if not isinstance(found, Shared):
+    return False
+  if any(found.batch):
+    raise ValueError(
+        f"{name} takes a batch on all devices, of matrices that are not tall enough for TSQR. This "
+        f"one is sharded, {jax.typeof(a).str_short(True)}. Reshard it first: "
+        f"jax.sharding.reshard(a, {partition((*[()] * len(found.batch), *found.grid.layout.spec))}"
+        f"); or use linalg.{name}, one matrix on each device.")
+  check_divides(name, a, found)
+  return True
 
 
 def _longer_rows_or_blocks(name: str, a: jax.Array, axes: Places) -> Rows | Shared | None:
@@ -443,8 +449,7 @@ def pinv(
   (a,), dtype = as_arrays("pinv", a)
   check_matrix("pinv", a)
   rtol = float(10 * default_rtol(a, dtype)) if rtol is None else float(rtol)
-  if isinstance(found := _longer_rows_or_blocks("pinv", a, axes), Shared):
-    check_divides("pinv", a, found)
+  if _is_shared("pinv", a, found := _longer_rows_or_blocks("pinv", a, axes)):
     return _inverse(found, rtol, a).astype(dtype)
   rows, is_wide = tall_or_wide("pinv", a, axes)
   return tall_pinv(rows, is_wide, rtol, a).astype(dtype)
