@@ -172,9 +172,10 @@ def spectrum_of(
   return Spectrum(grid, *(subset_range(name, subset, n) or (0, n))), products
 
 
-def _found(
+def found_of(
     name: str, a: ArrayLike, axes: Places, subset: Any, has_vectors: bool
 ) -> tuple[Any, ...]:
+  """(w, V, info) or (w, info), without a check of `info`."""
   (a,), dtype = as_arrays(name, a)
   w, *v, info = _apply(*spectrum_of(name, a, axes, subset), a, has_vectors)
   return (w.astype(real_dtype(dtype)), *(x.astype(dtype) for x in v), info)
@@ -226,7 +227,7 @@ def eigh(
     ...   print(w, v.shape)
     [60. 61. 62. 63.] (64, 4)
   """
-  w, v, info = _found("eigh", a, axes, subset_by_index, True)
+  w, v, info = found_of("eigh", a, axes, subset_by_index, True)
   check_converged(info, "eigendecomposition")
   return EighResult(w, v)
 
@@ -251,7 +252,7 @@ def eigh_ex(
     ...   print(dist.eigh_ex(a)[2])
     -1
   """
-  return _found("eigh_ex", a, axes, subset_by_index, True)
+  return found_of("eigh_ex", a, axes, subset_by_index, True)
 
 
 @public(*_OPTIONS, compiled=False)
@@ -277,6 +278,6 @@ def eigvalsh(
     ...   print(dist.eigvalsh(a)[-1])
     63.0
   """
-  w, info = _found("eigvalsh", a, axes, subset_by_index, False)
+  w, info = found_of("eigvalsh", a, axes, subset_by_index, False)
   check_converged(info, "eigendecomposition")
   return w

@@ -117,6 +117,16 @@ def test_a_sharded_batch(name, kind):
     getattr(dist, name)(x, *[np.ones((2, 8, 1))] * (name == "lstsq"))
 
 
+@pytest.mark.parametrize("name", ["svd", pytest.param("svdvals", marks=pytest.mark.extended),
+                                  pytest.param("pinv", marks=pytest.mark.extended), "lstsq"])
+def test_checked(name):
+  mesh = make_mesh((1, 1), ("x", "y"), devices=jax.devices()[:1])
+  x = jax.device_put(np.full((8, 8), np.nan), NamedSharding(mesh, P("x", "y")))
+  with pytest.raises(linalg.LinAlgError, match=f"{name}: the matrix .* has no singular values"):
+    linalg.checked(lambda a: getattr(dist, name)(
+        a, *[np.ones((8, 1))] * (name == "lstsq"), axes=AXES))(x)
+
+
 def loss(library, a, **options):
   """Invariant to the phases of pairs of vectors."""
   u, s, vh = library.svd(a, **options)
