@@ -94,6 +94,9 @@ def _apply(s, g, f, a, *numbers):
   a, *numbers = (
       ffi.broadcast_batches("funm_hermitian", [a, *numbers], [2, *[0] * len(numbers)])
       if numbers else [a])
+  if g.n == 0:
+    scalars = [jnp.zeros((), x.dtype) for x in numbers]
+    return a.astype(jnp.result_type(a, f(jnp.zeros(0, real_dtype(a)), *scalars)))
   return over_batch(functools.partial(_funm, s, g, f), a.ndim - 2)(a, *numbers)
 
 
@@ -192,6 +195,9 @@ def inverse_pth_root(
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _generalized(s, g, a, b):
   whole = s._replace(first=0, wanted=g.n)
+  if g.n == 0:
+    info = jnp.zeros(a.shape[:-2], jnp.int32)
+    return jnp.zeros(a.shape[:-1], real_dtype(a)), a, info, info
 
   def one(a, b):
     factor = functools.partial(algorithms.factor, g)

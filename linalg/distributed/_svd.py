@@ -96,7 +96,8 @@ def _nan_where(failed, x):
 def _svd(shared: Shared, a):
   """U, the singular values and V of tall or square matrices in the block-cyclic layout, and info.
 
-  info is a real number. R = U P, and the eigenvalues of P are the singular values. P is negated so that they descend.
+  info is a real number. R = U P, and the eigenvalues of P are the singular values. P is negated so
+  that they descend.
   """
   m, n = shared.grid.lengths
   square = _square(shared)
@@ -231,8 +232,17 @@ def _turned(shared: Shared) -> Shared:
   return shared._replace(grid=grid).of_shape(n, m)
 
 
+def _no_values(a):
+  """The singular values of an empty matrix, and info."""
+  batch, real = a.shape[:-2], real_dtype(a)
+  return jnp.zeros((*batch, 0), real), jnp.zeros(batch, real)
+
+
 @functools.partial(jax.jit, static_argnums=0)
 def _vectors(shared, a):
+  if 0 in a.shape[-2:]:
+    s, info = _no_values(a)
+    return a[..., :0], s, a[..., :0, :], info
   if _is_wide(shared):
     u, s, vh, info = _vectors(_turned(shared), adjoint(a))
     return adjoint(vh), s, adjoint(u), info
@@ -244,6 +254,8 @@ def _vectors(shared, a):
 
 @functools.partial(jax.jit, static_argnums=0)
 def _values(shared, a):
+  if 0 in a.shape[-2:]:
+    return _no_values(a)
   if _is_wide(shared):
     return _values(_turned(shared), adjoint(a))
   return _svdvals(shared, to_blocks(shared, a))
@@ -251,6 +263,8 @@ def _values(shared, a):
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _inverse(shared, rtol, a):
+  if 0 in a.shape[-2:]:
+    return a.mT, _no_values(a)[1]
   is_wide = _is_wide(shared)
   shared = _turned(shared) if is_wide else shared
   blocks = to_blocks(shared, adjoint(a) if is_wide else a)
@@ -277,6 +291,10 @@ def _times_columns(shared, a, b, is_adjoint):
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _least_squares(shared, rcond, a, b):
+  if 0 in a.shape[-2:]:
+    s, info = _no_values(a)
+    x = jnp.zeros((*a.shape[:-2], a.shape[-1], b.shape[-1]), b.dtype)
+    return x, jnp.sum((b * b.conj()).real, axis=-2), jnp.sum(counted(s, rcond), axis=-1), s, info
   turned = _turned(shared) if _is_wide(shared) else shared
   blocks = to_blocks(turned, adjoint(a) if _is_wide(shared) else a)
   y, s, info = _adjoint_inverse(turned, ("lstsq", rcond), blocks)

@@ -313,6 +313,15 @@ def test_errors(call, error, message):
     call(place(np.eye(N), "both"))
 
 
+def test_empty_matrices():
+  a = np.zeros((0, 0))
+  with jax.set_mesh(make_mesh((4, 2), ("x", "y"))):
+    found = dist.funm_hermitian(a, jnp.exp, axes=AXES), dist.inverse_pth_root(a, 2, axes=AXES)
+    w, v = dist.eigh_generalized(a, a, axes=AXES)
+  assert w.shape == (0,)
+  assert all(x.shape == (0, 0) and x.dtype == a.dtype for x in (*found, v))
+
+
 def test_a_sharded_batch():
   mesh = make_mesh((4, 2), ("x", "y"), AxisType.Auto)
   x = jax.device_put(np.zeros((4, 8, 8)), NamedSharding(mesh, P("x", "y")))

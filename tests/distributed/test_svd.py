@@ -127,6 +127,19 @@ def test_checked(name):
         a, *[np.ones((8, 1))] * (name == "lstsq"), axes=AXES))(x)
 
 
+@pytest.mark.parametrize("shape", [(0, 0), (0, 5), (5, 0)])
+def test_empty_matrices(shape):
+  a, b = np.zeros(shape), np.ones((shape[0], 2))
+  with jax.set_mesh(make_mesh((4, 2), ("x", "y"))):
+    found = [dist.svd(a, axes=AXES), dist.svdvals(a, axes=AXES), dist.pinv(a, axes=AXES),
+             dist.lstsq(a, b, axes=AXES)]
+  expected = [linalg.svd(a, full_matrices=False), linalg.svdvals(a), linalg.pinv(a),
+              linalg.lstsq(a, b)]
+  for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+    assert x.dtype == y.dtype
+    np.testing.assert_array_equal(x, y)
+
+
 def loss(library, a, **options):
   """Invariant to the phases of pairs of vectors."""
   u, s, vh = library.svd(a, **options)
