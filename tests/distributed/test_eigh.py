@@ -313,6 +313,27 @@ def test_errors(call, error, message):
     call(place(np.eye(N), "both"))
 
 
+def test_a_constant_function(rng):
+  """f may return one number for all eigenvalues."""
+  x = place(hermitian(rng, 8, np.float64), "one device", AxisType.Explicit)
+  with jax.set_mesh(x.sharding.mesh):
+    value, slope = quick_jit(jax.value_and_grad(
+        lambda x: jnp.sum(dist.funm_hermitian(x, lambda w: 3.0))))(x)
+  close(value, 24, np.float64)
+  close(slope, np.zeros((8, 8)), np.float64)
+
+
+@pytest.mark.parametrize("b,spec,error,message", [
+    (np.eye(8), P("y", "x"), linalg.ffi.ShardingTypeError, "b is .* must be sharded as a is"),
+    (np.ones((8, 16)), P("x", "y"), ValueError, "b .*8, 16")])
+def test_errors_of_pairs(b, spec, error, message):
+  mesh = make_mesh((4, 2), ("x", "y"), AxisType.Explicit)
+  a = jax.device_put(np.eye(8), NamedSharding(mesh, P("x", "y")))
+  b = jax.device_put(b, NamedSharding(mesh, spec))
+  with pytest.raises(error, match=message):
+    dist.eigh_generalized(a, b)
+
+
 def test_empty_matrices():
   a = np.zeros((0, 0))
   with jax.set_mesh(make_mesh((4, 2), ("x", "y"))):
