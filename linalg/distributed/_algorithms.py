@@ -101,8 +101,13 @@ def add_tiles(g, a, left, right, *, adjoint=False, lower=False):
       *tiles(right), lambda j, a: by_rows(j, *tile(known, j, g.wide, across), a), a)
 
 
-def factor(g: Cyclic, a: jax.Array) -> tuple[jax.Array, jax.Array]:
+def factor(
+    g: Cyclic, a: jax.Array, zero: jax.Array | None = None
+) -> tuple[jax.Array, jax.Array]:
   """Returns L from the lower triangle of A, and info.
+
+  Where a batch is sharded over other axes, `info` differs along these. `zero` then is a number of
+  that type.
 
   The algorithm is right-looking. The layout is that of Choi, Dongarra, Ostrouchov, Petitet, Walker
   and Whaley, Design and implementation of the ScaLAPACK LU, QR, and Cholesky factorization
@@ -110,7 +115,7 @@ def factor(g: Cyclic, a: jax.Array) -> tuple[jax.Array, jax.Array]:
   """
   row, column = g.numbers()
   a = jnp.where((row == column) & (row >= g.n), jnp.ones((), a.dtype), a)
-  carry = a, jnp.zeros((), jnp.int32)
+  carry = a, jnp.zeros((), jnp.int32) if zero is None else zero.real.astype(jnp.int32)
   for low, high in g.phases:
     carry = loop(low, high, functools.partial(_eliminate, g, low), carry)
   a, info = carry

@@ -1,7 +1,6 @@
 """Eigenvalues and eigenvectors of Hermitian matrices that several devices share."""
 
 import functools
-import operator
 from typing import Any
 
 import jax
@@ -14,7 +13,7 @@ from linalg._core.algebra import one_of_first_order, reciprocal_gaps, smallest_g
 from linalg._core.checks import check_converged
 from linalg._core.operands import as_arrays, real_dtype
 from linalg._core.public import public
-from linalg._factorizations.eigh import EighResult
+from linalg._factorizations.eigh import EighResult, subset_range
 from linalg.distributed._cyclic import Cyclic, cyclic_of
 from linalg.distributed._layout import Places, map_parts, partition, squares_of
 from linalg.distributed._operations import hermitian_part_p, multiply_p
@@ -87,9 +86,10 @@ def decompose_eigvalsh(s: Spectrum, products: Cyclic, a):
 def _eigvalsh_jvp(s, products, primals, tangents):
   # dw = diag Vᴴ dA V
   (a,), (da,) = primals, tangents
-  w, v, info = decompose_eigh(s, products, a)
+  w, v, info = decompose_eigh(s._replace(first=0, wanted=s.grid.n), products, a)
   image, v = _c(products, da, v)
   change = ones_of_first_order(w) * _sums_of_columns(products, v.conj() * image)
+  w, change = (x[s.first : s.first + s.wanted] for x in (w, change))
   return (w, info), (change, zeros_like(info))
 
 
@@ -125,6 +125,8 @@ def _eigh_jvp(s, products, primals, tangents):
 
 def columns_of_all(s: Spectrum, v):
   """The wanted columns of all eigenvectors, in the layout of the result."""
+  if s.wanted == 0:
+    return v[:, :0]
   layout = s.grid.layout
   rows, columns = layout.spec
   devices = layout.devices(columns)
@@ -148,21 +150,6 @@ def columns_of_all(s: Spectrum, v):
   return map_parts(layout.mesh, specs, body, "m", "r", jnp.pad(v, pad))[: s.grid.n, : s.wanted]
 
 
-def _wanted(name: str, subset: Any, n: int) -> tuple[int, int]:
-  """The number of the first wanted eigenvalue, and their count."""
-  if subset is None:
-    return 0, n
-  try:
-    first, last = map(operator.index, subset)
-  except (TypeError, ValueError):
-    first, last = 0, -1
-  if not 0 <= first <= last < n:
-    raise ValueError(
-        f"{name}: subset_by_index={subset!r} must be a pair (first, last) of indices with "
-        f"0 <= first <= last < {n}, the last included.")
-  return first, last - first + 1
-
-
 def over_batch(function, batch: int):
   """`function` of matrices, mapped over `batch` dimensions in front."""
   for _ in range(batch):
@@ -184,12 +171,13 @@ def spectrum_of(
   layout, n = squares_of(name, a, axes), a.shape[-1]
   products = cyclic_of(name, layout, n, None, None)
   grid = grid_of_rows(layout, n, products.most_phases)
-  return Spectrum(grid, *_wanted(name, subset, n)), products
+  return Spectrum(grid, *(subset_range(name, subset, n) or (0, n))), products
 
 
-def _found(
+def found_of(
     name: str, a: ArrayLike, axes: Places, subset: Any, has_vectors: bool
 ) -> tuple[Any, ...]:
+  """(w, V, info) or (w, info), without a check of `info`."""
   (a,), dtype = as_arrays(name, a)
   w, *v, info = _apply(*spectrum_of(name, a, axes, subset), a, has_vectors)
   return (w.astype(real_dtype(dtype)), *(x.astype(dtype) for x in v), info)
@@ -207,8 +195,8 @@ def eigh(
   Args:
     a: matrices (..., n, n) of any floating, complex or integer dtype, sharded over their rows,
       their columns or both. A batch is on all devices. The decomposition is that of (A + Aᴴ) / 2.
-    subset_by_index: (first, last), the indices of the wanted eigenvalues, the last included. The
-      default is all.
+    subset_by_index: (start, stop), the indices of the wanted eigenvalues, `stop` excluded, as in
+      `linalg.eigh`. The default is all.
     axes: as for `cholesky`.
 
   Returns:
@@ -237,11 +225,11 @@ def eigh(
     >>> import jax, jax.numpy as jnp, linalg.distributed as dist
     >>> with jax.set_mesh(jax.make_mesh((jax.device_count(),), ("x",))):
     ...   a = jax.device_put(jnp.diag(jnp.arange(64.0)), jax.P("x"))
-    ...   w, v = dist.eigh(a, subset_by_index=(60, 63))
+    ...   w, v = dist.eigh(a, subset_by_index=(60, 64))
     ...   print(w, v.shape)
     [60. 61. 62. 63.] (64, 4)
   """
-  w, v, info = _found("eigh", a, axes, subset_by_index, True)
+  w, v, info = found_of("eigh", a, axes, subset_by_index, True)
   check_converged(info, "eigendecomposition")
   return EighResult(w, v)
 
@@ -266,7 +254,7 @@ def eigh_ex(
     ...   print(dist.eigh_ex(a)[2])
     -1
   """
-  return _found("eigh_ex", a, axes, subset_by_index, True)
+  return found_of("eigh_ex", a, axes, subset_by_index, True)
 
 
 @public(*_OPTIONS, compiled=False)
@@ -292,6 +280,6 @@ def eigvalsh(
     ...   print(dist.eigvalsh(a)[-1])
     63.0
   """
-  w, info = _found("eigvalsh", a, axes, subset_by_index, False)
+  w, info = found_of("eigvalsh", a, axes, subset_by_index, False)
   check_converged(info, "eigendecomposition")
   return w

@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +30,7 @@ from linalg.distributed._eigh import (
   over_batch,
   spectrum_of,
 )
-from linalg.distributed._layout import Places, squares_of
+from linalg.distributed._layout import Places, partition, squares_of
 from linalg.distributed._operations import hermitian_part_p, multiply_p, solve_p
 from linalg.distributed._positive_definite import lower_p
 from linalg.distributed._redistribution import from_cyclic, to_cyclic
@@ -58,6 +59,15 @@ def _weighted(g: Cyclic, f, c, w, *numbers):
     return found.astype(c.dtype) * c
 
   return g.map(body, "cs" + "s" * len(numbers), "c", c, w, *numbers)
+
+
+class _OfShape(NamedTuple):
+  """A caller's function, whose values get the shape of the eigenvalues."""
+
+  f: Callable[..., Any]
+
+  def __call__(self, w: jax.Array, *numbers: jax.Array) -> jax.Array:
+    return jnp.broadcast_to(self.f(w, *numbers), w.shape)
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1, 2))
@@ -94,6 +104,9 @@ def _apply(s, g, f, a, *numbers):
   a, *numbers = (
       ffi.broadcast_batches("funm_hermitian", [a, *numbers], [2, *[0] * len(numbers)])
       if numbers else [a])
+  if g.n == 0:
+    scalars = [jnp.zeros((), x.dtype) for x in numbers]
+    return a.astype(jnp.result_type(a, f(jnp.zeros(0, real_dtype(a)), *scalars)))
   return over_batch(functools.partial(_funm, s, g, f), a.ndim - 2)(a, *numbers)
 
 
@@ -134,7 +147,7 @@ def funm_hermitian(
         f"{name}: f refers to a value that jit, vmap or a derivative is tracing. Give it as one of "
         f"args, which f takes after the eigenvalues: {name}(a, f, args=(mu, t)) with f(w, mu, t).")
   s, products = spectrum_of(name, a, axes)
-  result = _apply(s, products, f, a, *numbers)
+  result = _apply(s, products, _OfShape(f), a, *numbers)
   return result.astype(complex_dtype(dtype) if jnp.iscomplexobj(result) else dtype)
 
 
@@ -192,6 +205,9 @@ def inverse_pth_root(
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _generalized(s, g, a, b):
   whole = s._replace(first=0, wanted=g.n)
+  if g.n == 0:
+    info = jnp.zeros(a.shape[:-2], jnp.int32)
+    return jnp.zeros(a.shape[:-1], real_dtype(a)), a, info, info
 
   def one(a, b):
     factor = functools.partial(algorithms.factor, g)
@@ -223,8 +239,7 @@ def eigh_generalized(
     a, axes: as for `eigh`.
     b: a Hermitian positive definite matrix (..., n, n), sharded as A is. Its lower triangle is
       read.
-    subset_by_index: (first, last), the indices of the wanted eigenvalues, the last included. All
-      are computed.
+    subset_by_index: as for `eigh`. All eigenvalues are computed.
 
   Returns:
     EighResult(eigenvalues, eigenvectors), as `eigh` returns them, with Vᴴ B V = I. Both are NaN
@@ -243,10 +258,17 @@ def eigh_generalized(
   name = "eigh_generalized"
   (a, b), dtype = as_arrays(name, a, b)
   s, products = spectrum_of(name, a, axes, subset_by_index)
-  rows, columns = products.layout.spec
-  squares_of(name, b, (rows or None, columns or None))
-  if a.shape[-1] != b.shape[-1]:
+  if b.ndim < 2 or a.shape[-2:] != b.shape[-2:]:
     raise incompatible(name, a, b, names=("a", "b"))
+  rows, columns = products.layout.spec
+  try:
+    squares_of(name, b, (rows or None, columns or None))
+  except (ValueError, ffi.ShardingTypeError) as error:
+    raise ffi.ShardingTypeError(
+        f"{name}: b is {jax.typeof(b).str_short(True)}, and must be sharded as a is, "
+        f"{partition(products.layout.spec)}, with its batch on all devices; reshard it first: "
+        f"jax.sharding.reshard(b, {partition(((),) * (b.ndim - 2) + products.layout.spec)})."
+    ) from error
   a, b = ffi.broadcast_batches(name, [a, b], [2, 2])
   w, v, info, indefinite = _generalized(s, products, a, b)
   check(indefinite, INDEFINITE)

@@ -11,7 +11,7 @@ import linalg.distributed._algorithms as algorithms
 from linalg import ffi
 from linalg._core.algebra import binade, minus
 from linalg.distributed._cyclic import Cyclic
-from linalg.distributed._qr_cyclic import orthogonal_factor
+from linalg.distributed._qr_cyclic import orthogonal_factor, zero_of
 from linalg.distributed._shared import (
   multiply,
   of_square,
@@ -68,7 +68,7 @@ def _by_qr(g, x, a, b, c):
 
 def _by_cholesky(g, x, a, b, c):
   eye = algorithms.identity(g, x)
-  l, _ = algorithms.factor(g, eye + c * transposed_times(g, x.conj(), x))
+  l, _ = algorithms.factor(g, eye + c * transposed_times(g, x.conj(), x), zero_of(g, x))
   y = algorithms.solve(g, l.conj(), x, left=False, transpose=True)
   y = algorithms.solve(g, l, y, left=False, transpose=False)
   return b / c * x + (a - b / c) * y
@@ -124,7 +124,7 @@ def lyapunov(g: Cyclic, p: jax.Array, s: jax.Array) -> jax.Array:
 
   def step(_, carry):
     p, s = carry
-    l, info = algorithms.factor(g, jnp.where(inside, p, eye))
+    l, info = algorithms.factor(g, jnp.where(inside, p, eye), zero_of(g, p))
     inverse = algorithms.solve(g, l, eye, left=True, transpose=False, lower=True)
     inverse = algorithms.multiply(
         g, inverse.conj(), inverse, transpose=(True, False), lower=(True, True))

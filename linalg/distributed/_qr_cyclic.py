@@ -30,14 +30,14 @@ def factor(g: Cyclic, a: jax.Array) -> tuple[jax.Array, jax.Array]:
   a = a / scale
   last = min(g.lengths)
   panels = -(-last // g.width)
-  t = jnp.broadcast_to(_zero(g, a), (max(panels, 1), g.width, g.width))
+  t = jnp.broadcast_to(zero_of(g, a), (max(panels, 1), g.width, g.width))
   for low, high in bounds(panels, g.most_phases):
     a, t = loop(low, high, functools.partial(_eliminate, g, low, last), (a, t))
   row, column = g.numbers()
   return jnp.where(row <= column, a * scale, a), t
 
 
-def _zero(g, a):
+def zero_of(g: Cyclic, a: jax.Array) -> jax.Array:
   """A zero with the type of a sum over the devices."""
   return lax.psum(g.zeros_after(a), g.axes)
 
@@ -96,7 +96,7 @@ def _panel(g, x, row, first, last):
     new = -tau * product(t, earlier[:, None]) + jnp.where(index == j, tau, 0)[:, None]
     return x, put(t, new, 0, j)
 
-  t = jnp.broadcast_to(_zero(g, x), (g.width, g.width))
+  t = jnp.broadcast_to(zero_of(g, x), (g.width, g.width))
   return lax.fori_loop(0, g.width, step, (x, t))
 
 

@@ -15,14 +15,16 @@ from linalg._core.algebra import (
   one_of_first_order,
   reciprocal,
   reciprocal_gaps,
+  zeros_like,
 )
+from linalg._core.checks import check_converged
 from linalg._core.operands import as_arrays, check_matrix, incompatible, real_dtype
 from linalg._core.public import public
 from linalg._factorizations.matmul import product
 from linalg._factorizations.svd import SVDResult, ones_of_values
 from linalg._functions.lstsq import counted, tolerance
 from linalg._functions.pinv import default_rtol, threshold
-from linalg.distributed._eigh import eigh_ex, eigvalsh
+from linalg.distributed._eigh import found_of
 from linalg.distributed._layout import (
   Layout,
   Places,
@@ -92,21 +94,22 @@ def _nan_where(failed, x):
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _svd(shared: Shared, a):
-  """U, the singular values and V of tall or square matrices in the block-cyclic layout.
+  """U, the singular values and V of tall or square matrices in the block-cyclic layout, and info.
 
-  R = U P, and the eigenvalues of P are the singular values. P is negated so that they descend.
+  info is a real number. R = U P, and the eigenvalues of P are the singular values. P is negated so
+  that they descend.
   """
   m, n = shared.grid.lengths
   square = _square(shared)
   a, scale = _scaled(shared, a)
   q, r = factors(shared, a) if m > n else (None, a)
   u, p = polar_p(r, shared=square)
-  w, v, info = eigh_ex(from_blocks(square, -p), axes=_places(shared))
+  w, v, info = found_of("eigh", from_blocks(square, -p), _places(shared), None, True)
   v = to_blocks(square, v)
   u = multiply(square, u, v)
   u = u if q is None else multiply(square, q, u)
   s = scale * jnp.where(w > 0, 0, -w)
-  return tuple(_nan_where(info != 0, x) for x in (u, s, v))
+  return (*(_nan_where(info != 0, x) for x in (u, s, v)), info.astype(s.dtype))
 
 
 def _inverse_gaps(shared, s, ones, plus):
@@ -136,7 +139,7 @@ def _diagonal(shared, x):
 def _svd_jvp(shared, primals, tangents):
   # The rule of linalg.svd, with its names.
   (a,), (da,) = primals, tangents
-  u, s, v = _svd(shared, a)
+  u, s, v, info = _svd(shared, a)
   m, n = shared.grid.lengths
   square = _square(shared)
   forward = multiply(shared, da, v)
@@ -151,26 +154,28 @@ def _svd_jvp(shared, primals, tangents):
     norm = jnp.max(s, axis=-1, keepdims=True, initial=0)
     inverse = reciprocal_gaps(s, norm, n) * one_of_first_order(ones)
     du = du + _times_diagonal(shared, forward - multiply(shared, u, p), inverse)
-  return (u, s, v), (du, ones[..., :n] * _diagonal(square, p), dv)
+  ds = ones[..., :n] * _diagonal(square, p)
+  return (u, s, v, info), (du, ds, dv, zeros_like(info))
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _svdvals(shared: Shared, a):
+  """The singular values, and info as from `_svd`."""
   m, n = shared.grid.lengths
   square = _square(shared)
   a, scale = _scaled(shared, a)
   _, p = polar_p(triangle(shared, a) if m > n else a, shared=square)
-  w = eigvalsh(from_blocks(square, -p), axes=_places(shared))
-  return scale * jnp.where(w > 0, 0, -w)
+  w, info = found_of("eigvalsh", from_blocks(square, -p), _places(shared), None, False)
+  return scale * jnp.where(w > 0, 0, -w), info.astype(w.dtype)
 
 
 @_svdvals.defjvp
 def _svdvals_jvp(shared, primals, tangents):
   (a,), (da,) = primals, tangents
-  u, s, v = _svd(shared, a)
+  u, s, v, info = _svd(shared, a)
   p = multiply(shared, u.conj(), multiply(shared, da, v), (True, False))
   ones = ones_of_values(s, with_zero=False)
-  return s, ones * _diagonal(_square(shared), p)
+  return (s, info), (ones * _diagonal(_square(shared), p), zeros_like(info))
 
 
 _KEPT = {"lstsq": counted, "pinv": lambda s, rtol: ~(s <= threshold(s, rtol))}
@@ -184,23 +189,22 @@ def _kept(kept_by, s):
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
 def _adjoint_inverse(shared: Shared, kept_by, a):
-  """The adjoint of A's pseudo-inverse, in the layout of A, and the singular values.
+  """The adjoint of A's pseudo-inverse, in the layout of A, the singular values and info.
 
   `kept_by` is a name of `_KEPT` and a tolerance.
   """
-  u, s, v = _svd(shared, a)
-  kept = _kept(kept_by, s)
-  return multiply(
-      shared, _times_diagonal(shared, u, reciprocal(s, kept)), v.conj(), (False, True)), s
+  u, s, v, info = _svd(shared, a)
+  scaled = _times_diagonal(shared, u, reciprocal(s, _kept(kept_by, s)))
+  return multiply(shared, scaled, v.conj(), (False, True)), s, info
 
 
 @_adjoint_inverse.defjvp
 def _adjoint_inverse_jvp(shared, kept_by, primals, tangents):
   # The adjoint of Golub and Pereyra's dA⁺ (1973), as in `_tall.py`.
   (a,), (da,) = primals, tangents
-  y, _ = _adjoint_inverse(shared, kept_by, a)
-  s, ds = jax.jvp(functools.partial(_svdvals, shared), (a,), (da,))
-  u, values, v = _svd(shared, a)
+  y, _, info = _adjoint_inverse(shared, kept_by, a)
+  (s, _), (ds, _) = jax.jvp(functools.partial(_svdvals, shared), (a,), (da,))
+  u, values, v, _ = _svd(shared, a)
   kept = _kept(kept_by, values).astype(values.dtype)
   u, v = _times_diagonal(shared, u, kept), _times_diagonal(_square(shared), v, kept)
   times = functools.partial(multiply, shared)
@@ -210,7 +214,8 @@ def _adjoint_inverse_jvp(shared, kept_by, primals, tangents):
   moved = inner(y, da)
   beside = times(times(moved, v), v.conj(), (False, True))
   turned = transposed_p(moved.conj(), shared=_square(shared))
-  return (y, s), (outside + times(y, moved - beside - turned), ds)
+  dy = outside + times(y, moved - beside - turned)
+  return (y, s, info), (dy, ds, zeros_like(info))
 
 
 def _is_wide(shared: Shared) -> bool:
@@ -227,18 +232,30 @@ def _turned(shared: Shared) -> Shared:
   return shared._replace(grid=grid).of_shape(n, m)
 
 
+def _no_values(a):
+  """The singular values of an empty matrix, and info."""
+  batch, real = a.shape[:-2], real_dtype(a)
+  return jnp.zeros((*batch, 0), real), jnp.zeros(batch, real)
+
+
 @functools.partial(jax.jit, static_argnums=0)
 def _vectors(shared, a):
+  if 0 in a.shape[-2:]:
+    s, info = _no_values(a)
+    return a[..., :0], s, a[..., :0, :], info
   if _is_wide(shared):
-    u, s, vh = _vectors(_turned(shared), adjoint(a))
-    return adjoint(vh), s, adjoint(u)
+    u, s, vh, info = _vectors(_turned(shared), adjoint(a))
+    return adjoint(vh), s, adjoint(u), info
   square = _square(shared)
-  u, s, v = _svd(shared, to_blocks(shared, a))
-  return from_blocks(shared, u), s, from_blocks(square, transposed_p(v.conj(), shared=square))
+  u, s, v, info = _svd(shared, to_blocks(shared, a))
+  vh = from_blocks(square, transposed_p(v.conj(), shared=square))
+  return from_blocks(shared, u), s, vh, info
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def _values(shared, a):
+  if 0 in a.shape[-2:]:
+    return _no_values(a)
   if _is_wide(shared):
     return _values(_turned(shared), adjoint(a))
   return _svdvals(shared, to_blocks(shared, a))
@@ -246,11 +263,14 @@ def _values(shared, a):
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _inverse(shared, rtol, a):
-  kept_by = "pinv", rtol
-  if _is_wide(shared):
-    shared = _turned(shared)
-    return from_blocks(shared, _adjoint_inverse(shared, kept_by, to_blocks(shared, adjoint(a)))[0])
-  return adjoint(from_blocks(shared, _adjoint_inverse(shared, kept_by, to_blocks(shared, a))[0]))
+  if 0 in a.shape[-2:]:
+    return a.mT, _no_values(a)[1]
+  is_wide = _is_wide(shared)
+  shared = _turned(shared) if is_wide else shared
+  blocks = to_blocks(shared, adjoint(a) if is_wide else a)
+  y, _, info = _adjoint_inverse(shared, ("pinv", rtol), blocks)
+  y = from_blocks(shared, y)
+  return y if is_wide else adjoint(y), info
 
 
 def _times_columns(shared, a, b, is_adjoint):
@@ -271,20 +291,30 @@ def _times_columns(shared, a, b, is_adjoint):
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _least_squares(shared, rcond, a, b):
+  if 0 in a.shape[-2:]:
+    s, info = _no_values(a)
+    x = jnp.zeros((*a.shape[:-2], a.shape[-1], b.shape[-1]), b.dtype)
+    return x, jnp.sum((b * b.conj()).real, axis=-2), jnp.sum(counted(s, rcond), axis=-1), s, info
   turned = _turned(shared) if _is_wide(shared) else shared
   blocks = to_blocks(turned, adjoint(a) if _is_wide(shared) else a)
-  y, s = _adjoint_inverse(turned, ("lstsq", rcond), blocks)
+  y, s, info = _adjoint_inverse(turned, ("lstsq", rcond), blocks)
   x = _times_columns(turned, from_blocks(turned, y), b, not _is_wide(shared))
   residual = b - _times_columns(shared, a, x, False)
   squares = jnp.sum((residual * residual.conj()).real, axis=-2)
-  return x, squares, jnp.sum(counted(s, rcond), axis=-1), s
+  return x, squares, jnp.sum(counted(s, rcond), axis=-1), s, info
 
 
 def _is_shared(name, a, found):
-  if isinstance(found, Shared):
-    check_divides(name, a, found)
-    return True
-  return False
+  if not isinstance(found, Shared):
+    return False
+  if any(found.batch):
+    raise ValueError(
+        f"{name} takes a batch on all devices, of matrices that are not tall enough for TSQR. This "
+        f"one is sharded, {jax.typeof(a).str_short(True)}. Reshard it first: "
+        f"jax.sharding.reshard(a, {partition((*[()] * len(found.batch), *found.grid.layout.spec))}"
+        f"); or use linalg.{name}, one matrix on each device.")
+  check_divides(name, a, found)
+  return True
 
 
 def _longer_rows_or_blocks(name: str, a: jax.Array, axes: Places) -> Rows | Shared | None:
@@ -301,6 +331,10 @@ def _longer_rows_or_blocks(name: str, a: jax.Array, axes: Places) -> Rows | Shar
   if n >= layout.devices(columns) * m:
     return None
   return blocks_of(name, Layout(layout.mesh, (*batch, (), columns)), m, n)
+
+
+def _check(info):
+  check_converged(info.astype(jnp.int32), "singular values")
 
 
 @public("axes", compiled=False)
@@ -320,9 +354,10 @@ def svd(a: ArrayLike, *, axes: Places = None) -> SVDResult:
   Algorithm: the decomposition of TSQR's R, where `qr` takes TSQR; Chan, An improved algorithm for
   computing the singular value decomposition, ACM Trans. Math. Softw. 8 (1982). Other matrices are
   reduced to a square R by `qr`. Then R = U P by the QDWH iteration of `polar`, and P = V S Vᴴ by
-  `eigh`; Nakatsukasa and Higham (2013). No device holds the matrix. Each singular value has an
-  error of eps ‖A‖, as with LAPACK's gesdd. Values near or below that have no correct digits, and
-  some may be 0. Derivatives are those of `linalg.svd`, for tall matrices of full rank.
+  `eigh`; Nakatsukasa and Higham (2013). No device holds the matrix. A square matrix takes about
+  50 n³ operations, and those of `eigh`. Each singular value has an error of eps ‖A‖, as with
+  LAPACK's gesdd. Values near or below that have no correct digits, and some may be 0. Derivatives
+  are those of `linalg.svd`, for tall matrices of full rank.
 
   Example:
     >>> import jax, jax.numpy as jnp, linalg.distributed as dist
@@ -334,7 +369,11 @@ def svd(a: ArrayLike, *, axes: Places = None) -> SVDResult:
   """
   (a,), dtype = as_arrays("svd", a)
   found = rows_or_blocks("svd", a, axes)
-  u, s, vh = _vectors(found, a) if _is_shared("svd", a, found) else tall_svd(found, a)
+  if _is_shared("svd", a, found):
+    u, s, vh, info = _vectors(found, a)
+    _check(info)
+  else:
+    u, s, vh = tall_svd(found, a)
   return SVDResult(u.astype(dtype), s.astype(real_dtype(dtype)), vh.astype(dtype))
 
 
@@ -361,7 +400,11 @@ def svdvals(a: ArrayLike, *, axes: Places = None) -> jax.Array:
   """
   (a,), dtype = as_arrays("svdvals", a)
   found = rows_or_blocks("svdvals", a, axes)
-  s = _values(found, a) if _is_shared("svdvals", a, found) else tall_svdvals(found, a)
+  if _is_shared("svdvals", a, found):
+    s, info = _values(found, a)
+    _check(info)
+  else:
+    s = tall_svdvals(found, a)
   return s.astype(real_dtype(dtype))
 
 
@@ -405,9 +448,12 @@ def lstsq(
   columns = rhs[:, None] if vector else rhs
   if columns.ndim != matrix.ndim or columns.shape[:-1] != matrix.shape[:-1]:
     raise incompatible("lstsq", matrix, rhs, names=("a", "b"))
-  solve = _least_squares if _is_shared("lstsq", matrix, found) else tall_lstsq
   rcond = float(tolerance(rcond, matrix, dtype))
-  x, residuals, rank, s = solve(found, rcond, matrix, columns)
+  if _is_shared("lstsq", matrix, found):
+    x, residuals, rank, s, info = _least_squares(found, rcond, matrix, columns)
+    _check(info)
+  else:
+    x, residuals, rank, s = tall_lstsq(found, rcond, matrix, columns)
   real = real_dtype(dtype)
   x, residuals = (x[..., 0], residuals[..., 0]) if vector else (x, residuals)
   return x.astype(dtype), residuals.astype(real), rank, s.astype(real)
@@ -443,8 +489,9 @@ def pinv(
   (a,), dtype = as_arrays("pinv", a)
   check_matrix("pinv", a)
   rtol = float(10 * default_rtol(a, dtype)) if rtol is None else float(rtol)
-  if isinstance(found := _longer_rows_or_blocks("pinv", a, axes), Shared):
-    check_divides("pinv", a, found)
-    return _inverse(found, rtol, a).astype(dtype)
+  if _is_shared("pinv", a, found := _longer_rows_or_blocks("pinv", a, axes)):
+    inverse, info = _inverse(found, rtol, a)
+    _check(info)
+    return inverse.astype(dtype)
   rows, is_wide = tall_or_wide("pinv", a, axes)
   return tall_pinv(rows, is_wide, rtol, a).astype(dtype)

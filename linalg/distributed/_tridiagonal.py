@@ -298,5 +298,8 @@ def decompose(s: Spectrum, a: jax.Array, *, has_vectors: bool) -> tuple[jax.Arra
   w = w[s.first : s.first + s.wanted]
   if not has_vectors:
     return w, info
+  if s.wanted == 0:
+    height = -(-g.n // g.layout.devices(g.layout.spec[0]))
+    return w, g.varying(jnp.zeros((height, 0), a.dtype)), info
   z = _to_columns(s, z).astype(a.dtype)
   return w, _to_result(s, multiply_by_reflectors(g, reflectors, found.tau, z)), info

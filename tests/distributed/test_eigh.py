@@ -56,17 +56,17 @@ def test_values_alone(layout, rng):
   """They are those of `eigh`, bit for bit."""
   x = place(hermitian(rng, N, np.complex128), layout)
   np.testing.assert_array_equal(dist.eigvalsh(x), dist.eigh(x).eigenvalues)
-  some = dist.eigvalsh(x, subset_by_index=(N - 3, N - 1))
+  some = dist.eigvalsh(x, subset_by_index=(N - 3, N))
   np.testing.assert_array_equal(some, dist.eigvalsh(x)[-3:])
 
 
 @pytest.mark.extended
 @pytest.mark.parametrize("layout", ["both", "rows", "columns", "rows twice"])
-@pytest.mark.parametrize("subset", [(0, 3), (N - 5, N - 1), (7, 7)])
+@pytest.mark.parametrize("subset", [(0, 4), (N - 5, N), (7, 8)])
 def test_subsets(layout, subset, rng):
   """The wanted eigenvectors, and their derivatives, are columns of all."""
   a = hermitian(rng, N, np.float64)
-  x, first, last = place(a, layout, AxisType.Explicit), subset[0], subset[1] + 1
+  x, (first, last) = place(a, layout, AxisType.Explicit), subset
   w, v = dist.eigh(x, subset_by_index=subset)
   all_w, all_v = dist.eigh(x)
   np.testing.assert_array_equal(w, all_w[first:last])
@@ -81,6 +81,23 @@ def test_subsets(layout, subset, rng):
         functools.partial(loss, functools.partial(dist.eigh, subset_by_index=subset))))(x)
   cut = lambda a: (y[..., first:last] for y in linalg.eigh(a))
   close(mine, jax.grad(functools.partial(loss, cut))(a), np.float64, 1e5)
+
+
+def test_a_subset_is_that_of_linalg(rng):
+  """Values, and the derivative of `eigvalsh`."""
+  a = hermitian(rng, 16, np.float64)
+  x = place(a, "rows", AxisType.Explicit)
+
+  def slope(eigvalsh, a):
+    return jax.grad(lambda a: jnp.sum(eigvalsh(a, subset_by_index=(13, 15)) ** 2))(a)
+
+  with jax.set_mesh(x.sharding.mesh):
+    for subset in ((13, 15), (5, 5)):
+      w, v = quick_jit(lambda a, s=subset: tuple(dist.eigh(a, subset_by_index=s)))(x)
+      close(w, linalg.eigvalsh(a, subset_by_index=subset), np.float64)
+      assert v.shape == (16, len(w))
+    mine = quick_jit(functools.partial(slope, dist.eigvalsh))(x)
+  close(mine, slope(linalg.eigvalsh, jnp.asarray(a)), np.float64, 1e4)
 
 
 @pytest.mark.extended
@@ -241,7 +258,7 @@ def test_pairs(dtype, rng):
   v = np.asarray(v)
   close(a @ v, b @ v * np.asarray(w), dtype, 1e5)
   close(v.conj().T @ b @ v, np.eye(N), dtype, 1e5)
-  some = dist.eigh_generalized(*lie, subset_by_index=(2, 5))
+  some = dist.eigh_generalized(*lie, subset_by_index=(2, 6))
   close(some.eigenvectors, v[:, 2:6], dtype)
   indefinite = place(-np.eye(N, dtype=dtype), "both", AxisType.Explicit)
   assert all(np.isnan(x).all() for x in dist.eigh_generalized(lie[0], indefinite))
@@ -284,9 +301,9 @@ def test_memory_and_words(name, layout, n, shares, words, all_phases):
 @pytest.mark.parametrize("call,error,message", [
     (lambda x: dist.eigh(x[:8]), ValueError, r"square matrices \[..., n, n\]"),
     (lambda x: dist.eigvalsh(np.asarray(x)), ValueError, "needs a mesh"),
-    (lambda x: dist.eigh(x, subset_by_index=(3, 2)), ValueError, "subset_by_index.*first <= last"),
-    (lambda x: dist.eigh(x, subset_by_index=(0, N)), ValueError, "subset_by_index"),
-    (lambda x: dist.eigvalsh(x, subset_by_index=3), ValueError, "must be a pair"),
+    (lambda x: dist.eigh(x, subset_by_index=(3, 2)), ValueError, "subset_by_index.*start <= stop"),
+    (lambda x: dist.eigh(x, subset_by_index=(0, N + 1)), ValueError, "subset_by_index"),
+    (lambda x: dist.eigvalsh(x, subset_by_index=3), ValueError, "must be .start, stop"),
     (lambda x: dist.eigh(x, axes="z"), ValueError, "must be different axes"),
     (lambda x: dist.eigh_generalized(x, place(np.eye(16), "both")), ValueError, "Incompatible"),
     (lambda x: dist.inverse_pth_root(x, 0), ValueError, "must not be 0"),
@@ -294,6 +311,36 @@ def test_memory_and_words(name, layout, n, shares, words, all_phases):
 def test_errors(call, error, message):
   with pytest.raises(error, match=message):
     call(place(np.eye(N), "both"))
+
+
+def test_a_constant_function(rng):
+  """f may return one number for all eigenvalues."""
+  x = place(hermitian(rng, 8, np.float64), "one device", AxisType.Explicit)
+  with jax.set_mesh(x.sharding.mesh):
+    value, slope = quick_jit(jax.value_and_grad(
+        lambda x: jnp.sum(dist.funm_hermitian(x, lambda w: 3.0))))(x)
+  close(value, 24, np.float64)
+  close(slope, np.zeros((8, 8)), np.float64)
+
+
+@pytest.mark.parametrize("b,spec,error,message", [
+    (np.eye(8), P("y", "x"), linalg.ffi.ShardingTypeError, "b is .* must be sharded as a is"),
+    (np.ones((8, 16)), P("x", "y"), ValueError, "b .*8, 16")])
+def test_errors_of_pairs(b, spec, error, message):
+  mesh = make_mesh((4, 2), ("x", "y"), AxisType.Explicit)
+  a = jax.device_put(np.eye(8), NamedSharding(mesh, P("x", "y")))
+  b = jax.device_put(b, NamedSharding(mesh, spec))
+  with pytest.raises(error, match=message):
+    dist.eigh_generalized(a, b)
+
+
+def test_empty_matrices():
+  a = np.zeros((0, 0))
+  with jax.set_mesh(make_mesh((4, 2), ("x", "y"))):
+    found = dist.funm_hermitian(a, jnp.exp, axes=AXES), dist.inverse_pth_root(a, 2, axes=AXES)
+    w, v = dist.eigh_generalized(a, a, axes=AXES)
+  assert w.shape == (0,)
+  assert all(x.shape == (0, 0) and x.dtype == a.dtype for x in (*found, v))
 
 
 def test_a_sharded_batch():

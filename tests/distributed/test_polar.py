@@ -1,5 +1,7 @@
 """Polar factors of tall matrices whose rows are sharded, and of wide ones whose columns are."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,6 +13,7 @@ import linalg
 import linalg.distributed as dist
 import matrices
 import one_matrix
+from linalg.distributed import _polar_cyclic
 from one_matrix import close
 from quick import quick_compile, quick_jit
 from sharded import make_mesh
@@ -232,3 +235,28 @@ def test_derivatives_of_square(dtype, kind, rng):
   for x, y in zip(program(*lie), expected, strict=True):
     close(x, y, dtype, 1e7)
   assert f"[{n},{n}]" not in program.as_text()
+
+
+@pytest.mark.parametrize("kind", [
+    AxisType.Explicit, pytest.param(AxisType.Auto, marks=pytest.mark.extended)])
+def test_a_sharded_batch_of_square(kind, rng, monkeypatch):
+  """The batch is sharded over one axis, and each matrix over two others."""
+  monkeypatch.setattr(_polar_cyclic, "_PHASES", 1)
+  host = general(rng, 2, 8, 8)
+  mesh = make_mesh((2, 2, 2), ("z", "x", "y"), kind)
+  x = jax.device_put(host, NamedSharding(mesh, P("z", "x", "y")))
+
+  def both(polar, a):
+    def loss(a):
+      u, p = polar(a)
+      return jnp.sum(u**3) + jnp.sum(p**3), (u, p)
+
+    return jax.grad(loss, has_aux=True)(a)
+
+  # On Auto axes the layout is read from the array, and `jax.jit` would hide it.
+  compiled = quick_jit if kind == AxisType.Explicit else lambda f: f
+  with jax.set_mesh(mesh):
+    found = compiled(functools.partial(both, dist.polar))(x)
+  for mine, expected in zip(
+      jax.tree.leaves(found), jax.tree.leaves(both(linalg.polar, jnp.asarray(host))), strict=True):
+    close(mine, expected, np.float64, 1e5)

@@ -5,7 +5,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import AxisType
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
 
 import linalg
 import linalg.distributed as dist
@@ -13,6 +14,7 @@ import matrices
 from linalg.distributed import _polar_cyclic
 from one_matrix import AXES, close, place
 from quick import quick_compile, quick_jit
+from sharded import make_mesh
 
 # A longer dimension of 8 devices would take TSQR.
 SHAPES = [(24, 24), (32, 24), (16, 24)]
@@ -93,7 +95,7 @@ def test_nan_in_a_batch(rng):
   bad[1, 3, 4] = np.nan
   mesh = place(a[0], "both").sharding.mesh
   put = lambda a: jax.device_put(
-      a, jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(None, "x", "y")))
+      a, NamedSharding(mesh, P(None, "x", "y")))
   with jax.set_mesh(mesh):
     call = quick_jit(lambda a: dist.svd(a, axes=AXES))
     good, found = call(put(a)), call(put(bad))
@@ -104,6 +106,38 @@ def test_nan_in_a_batch(rng):
     np.testing.assert_array_equal(part, other)
   for matrix, *parts in zip(a, *map(np.asarray, good), strict=True):
     limits(matrix, *parts)
+
+
+@pytest.mark.parametrize("kind", [AxisType.Explicit, AxisType.Auto])
+@pytest.mark.parametrize("name", ["svd", "svdvals", "pinv", "lstsq"])
+def test_a_sharded_batch(name, kind):
+  mesh = make_mesh((2, 2, 2), ("z", "x", "y"), kind)
+  x = jax.device_put(np.ones((2, 8, 8)), NamedSharding(mesh, P("z", "x", "y")))
+  with pytest.raises(ValueError, match=f"^{name} takes a batch.*reshard.*linalg.{name}"):
+    getattr(dist, name)(x, *[np.ones((2, 8, 1))] * (name == "lstsq"))
+
+
+@pytest.mark.parametrize("name", ["svd", pytest.param("svdvals", marks=pytest.mark.extended),
+                                  pytest.param("pinv", marks=pytest.mark.extended), "lstsq"])
+def test_checked(name):
+  mesh = make_mesh((1, 1), ("x", "y"), devices=jax.devices()[:1])
+  x = jax.device_put(np.full((8, 8), np.nan), NamedSharding(mesh, P("x", "y")))
+  with pytest.raises(linalg.LinAlgError, match=f"{name}: the matrix .* has no singular values"):
+    linalg.checked(lambda a: getattr(dist, name)(
+        a, *[np.ones((8, 1))] * (name == "lstsq"), axes=AXES))(x)
+
+
+@pytest.mark.parametrize("shape", [(0, 0), (0, 5), (5, 0)])
+def test_empty_matrices(shape):
+  a, b = np.zeros(shape), np.ones((shape[0], 2))
+  with jax.set_mesh(make_mesh((4, 2), ("x", "y"))):
+    found = [dist.svd(a, axes=AXES), dist.svdvals(a, axes=AXES), dist.pinv(a, axes=AXES),
+             dist.lstsq(a, b, axes=AXES)]
+  expected = [linalg.svd(a, full_matrices=False), linalg.svdvals(a), linalg.pinv(a),
+              linalg.lstsq(a, b)]
+  for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+    assert x.dtype == y.dtype
+    np.testing.assert_array_equal(x, y)
 
 
 def loss(library, a, **options):
