@@ -150,6 +150,9 @@ class CholeskyFactor:
   It is a pytree, so transformed functions can take and return it. Methods that change A return a
   new object. Derivatives are with respect to the factor, and through it to A.
 
+  `info` is an array of integers, which `jax.grad` refuses in its argument. For derivatives with
+  respect to the object, use `jax.grad(..., allow_int=True)` or `jax.vjp`.
+
   A changed matrix that is not positive definite gives NaN and `info` for itself alone.
 
   Attributes:
@@ -157,6 +160,13 @@ class CholeskyFactor:
     info: int32 (...), 0 where there is a factor. Otherwise it is the order of the first leading
       minor that is not positive, or -1 for an index out of range, and the factor is NaN.
     dtype: of results.
+
+  Example:
+    >>> import jax, jax.numpy as jnp, linalg
+    >>> factor = linalg.factorize_cholesky(jnp.array([[4.0, 0.0], [0.0, 1.0]]))
+    >>> gradient = jax.grad(lambda factor: factor.logdet(), allow_int=True)(factor)
+    >>> print(jnp.diagonal(gradient.upper))  # 2 / R[i, i]
+    [1. 2.]
   """
 
   upper: jax.Array

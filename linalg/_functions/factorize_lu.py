@@ -43,6 +43,10 @@ class LUFactor:
   It is a pytree, so transformed functions can take and return it. Derivatives of solutions and
   determinants are with respect to `matrix`, and reuse the factors.
 
+  `pivots`, `permutation` and `info` are arrays of integers, which `jax.grad` refuses in its
+  argument. For derivatives with respect to the object, use `jax.grad(..., allow_int=True)` or
+  `jax.vjp`.
+
   Methods that change A factor it again, in O(n³) operations. No update of LU factors with partial
   pivoting is as stable. `QRFactor` and `CholeskyFactor` have updates.
 
@@ -53,6 +57,13 @@ class LUFactor:
     info: int32 (...), 0 on success. It is the 1-based index of the first zero pivot of a singular
       matrix, or -1 where the factors hold NaN or an index is out of range.
     dtype: of results.
+
+  Example:
+    >>> import jax, jax.numpy as jnp, linalg
+    >>> factor = linalg.factorize_lu(jnp.array([[4.0, 0.0], [0.0, 2.0]]))
+    >>> gradient = jax.grad(lambda factor: factor.logdet(), allow_int=True)(factor)
+    >>> print(jnp.diagonal(gradient.matrix))  # of A⁻ᵀ
+    [0.25 0.5 ]
   """
 
   matrix: jax.Array

@@ -39,12 +39,22 @@ class QRFactor:
   It is a pytree, so transformed functions can take and return it. Methods that change A return a
   new object, and derivatives are with respect to the factors.
 
+  `info` is an array of integers, which `jax.grad` refuses in its argument. For derivatives with
+  respect to the object, use `jax.grad(..., allow_int=True)` or `jax.vjp`.
+
   Attributes:
     q: Q (..., m, n), with orthonormal columns, A = Q R.
     r: R (..., n, n), upper triangular.
     info: int32 (...), 0 on success, the 1-based index of the first zero on R's diagonal, or -1
       where the factors hold NaN or an index is out of range.
     dtype: of results.
+
+  Example:
+    >>> import jax, jax.numpy as jnp, linalg
+    >>> factor = linalg.factorize_qr(jnp.array([[4.0, 0.0], [0.0, 2.0]]))
+    >>> gradient = jax.grad(lambda factor: factor.logdet(), allow_int=True)(factor)
+    >>> print(abs(jnp.diagonal(gradient.r)))  # 1 / |R[i, i]|
+    [0.25 0.5 ]
   """
 
   q: jax.Array

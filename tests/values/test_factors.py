@@ -285,6 +285,33 @@ def test_changes_of_qr_factors(dtype, rng):
   np.testing.assert_array_equal(factor.delete_row(jnp.int32(N)).info, [-1, -1])
 
 
+@pytest.mark.parametrize("kind", ["cholesky", "lu", "qr"])
+def test_derivatives_of_objects(kind, rng):
+  """With respect to the object, and through the factorization to A."""
+  a = _definite(rng, (2,), np.float64)
+  b = _vector(rng, (), np.float64)
+  factorize = getattr(linalg, f"factorize_{kind}")
+  loss = lambda f: jnp.sum(jnp.sin(f.logdet())) + jnp.sum(f.solve(b[:, None]) ** 2)
+  assert "allow_int=True" in type(factorize(a)).__doc__
+
+  def by_grad(a):
+    factor, pull = jax.vjp(factorize, a)
+    return pull(jax.grad(loss, allow_int=True)(factor))[0]
+
+  def by_vjp(a):
+    factor, pull = jax.vjp(factorize, a)
+    return pull(jax.vjp(loss, factor)[1](1.0)[0])[0]
+
+  def dense(a):
+    a = symmetrized(a) if kind == "cholesky" else a
+    x = jnp.linalg.solve(a, jnp.broadcast_to(b[:, None], (2, N, 1)))
+    return jnp.sum(jnp.sin(jnp.linalg.slogdet(a)[1])) + jnp.sum(x**2)
+
+  expected = quick_jit(jax.grad(dense))(a)
+  for gradient in (by_grad, by_vjp):
+    np.testing.assert_allclose(quick_jit(gradient)(a), expected, rtol=1e-9, atol=1e-10)
+
+
 def test_wrong_arguments():
   factor = linalg.factorize_cholesky(np.eye(3))
   for call, error, text in (
