@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 from linalg import ffi
 from linalg._core.algebra import identities_like, identity, nan_where, permutation_matrix
 from linalg._core.checks import check_factors
-from linalg._core.edits import as_index, replaced, without
+from linalg._core.edits import at_index, replaced, without
 from linalg._core.operands import (
   as_arrays,
   check_arrays,
@@ -152,8 +152,9 @@ class LUFactor:
 
   def delete(self, index: ArrayLike) -> "LUFactor":
     """The factors of A without row and column `index`, as for `CholeskyFactor.delete`."""
-    place, outside = as_index("delete", index, self.matrix.shape[-1])
-    return self._of(without(without(self.matrix, place, -2), place, -1), outside)
+    matrix, place, outside = at_index(
+        "delete", index, self.matrix.shape[-1], {"the factor": (self.matrix, 2)})
+    return self._of(without(without(matrix, place, -2), place, -1), outside)
 
   def replace(self, index: ArrayLike, column: ArrayLike, row: ArrayLike) -> "LUFactor":
     """The factors of A with another column and row `index`.
@@ -168,8 +169,9 @@ class LUFactor:
       raise incompatible("replace", self.matrix, column, row, names=("the factor", "column", "row"))
     check_batches(
         "replace", self.matrix, column, row, ranks=(2, 1, 1), names=("the factor", "column", "row"))
-    place, outside = as_index("replace", index, n)
-    a = replaced(replaced(self.matrix, place, column, -1), place, row, -2)
+    a, column, row, place, outside = at_index("replace", index, n, {
+        "the factor": (self.matrix, 2), "column": (column, 1), "row": (row, 1)})
+    a = replaced(replaced(a, place, column, -1), place, row, -2)
     return self._of(a, outside)
 
   def _operands(self, name: str, *operands: ArrayLike) -> list[jax.Array]:

@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 from linalg import ffi
 from linalg._core.algebra import adjoint, info_of_nan, nan_where, stored_diagonal
 from linalg._core.checks import check
-from linalg._core.edits import as_index, replaced, without
+from linalg._core.edits import at_index, replaced, without
 from linalg._core.operands import (
   as_arrays,
   check_arrays,
@@ -163,18 +163,21 @@ class QRFactor:
     m, n = self.q.shape[-2:]
     if m <= n:
       raise ValueError(f"delete_row() needs more rows than columns, got a matrix ({m}, {n}).")
-    place, outside = as_index("delete_row", index, m)
-    q, own = qr_p(without(self.q, place, -2))
-    return self._with(q, jnp.triu(product(own, self.r)), outside)
+    q, r, place, outside = at_index(
+        "delete_row", index, m, {"the factor Q": (self.q, 2), "R": (self.r, 2)})
+    q, own = qr_p(without(q, place, -2))
+    return self._with(q, jnp.triu(product(own, r)), outside)
 
   def delete_column(self, index: ArrayLike) -> "QRFactor":
     """The factors of A without column `index`, which is as for `CholeskyFactor.delete`.
 
     Algorithm: QR of the other columns of R, and one product with Q.
     """
-    place, outside = as_index("delete_column", index, self.r.shape[-1])
-    own, r = qr_p(without(self.r, place, -1))
-    return self._with(product(self.q, own), r, outside)
+    q, r, place, outside = at_index(
+        "delete_column", index, self.r.shape[-1],
+        {"the factor Q": (self.q, 2), "R": (self.r, 2)})
+    own, r = qr_p(without(r, place, -1))
+    return self._with(product(q, own), r, outside)
 
   def replace_row(self, index: ArrayLike, row: ArrayLike) -> "QRFactor":
     """The factors of A with another row `index`, (..., n), by a QR of the new matrix."""
@@ -190,7 +193,8 @@ class QRFactor:
     if x.ndim < 1 or x.shape[-1] != a.shape[-3 - axis]:
       raise incompatible(name, a, x, names=("the matrix", "the vector"))
     check_batches(name, a, x, ranks=(2, 1), names=("the matrix", "the vector"))
-    place, outside = as_index(name, index, a.shape[axis])
+    a, x, place, outside = at_index(
+        name, index, a.shape[axis], {"the matrix": (a, 2), "the vector": (x, 1)})
     return self._of(replaced(a, place, x, axis), outside)
 
   def _operands(self, name: str, *operands: ArrayLike) -> list[jax.Array]:
