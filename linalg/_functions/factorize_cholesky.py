@@ -30,6 +30,7 @@ from linalg._core.operands import (
   check_square,
   compute_dtype,
   incompatible,
+  incompatible_changes,
   real_dtype,
 )
 from linalg._core.public import public
@@ -262,19 +263,33 @@ class CholeskyFactor:
   def update(self, w: ArrayLike) -> "CholeskyFactor":
     """The factor of A + w wᴴ, for a vector (n,), or (..., n, k) for a change of rank k.
 
+    Two dimensions are a matrix of k columns, for all matrices A: not vectors (batch, n), which
+    `append` and `replace` take. Use `w[..., None]` for one vector for each A.
+
     Each column takes O(n²) operations, by `cholesky_update`.
+
+    Example:
+      >>> import jax.numpy as jnp, linalg
+      >>> factor = linalg.factorize_cholesky(jnp.stack([jnp.eye(2), jnp.eye(2)]))
+      >>> w = jnp.array([[1.0, 0.0], [0.0, 2.0]])
+      >>> print(jnp.diagonal(factor.update(w[..., None]).matrix(), axis1=-2, axis2=-1).round(4))
+      [[2. 1.]
+       [1. 5.]]
+      >>> print(jnp.diagonal(factor.update(w).matrix(), axis1=-2, axis2=-1).round(4))  # rank 2
+      [[2. 5.]
+       [2. 5.]]
     """
     return self._update("update", w, downdate=False)
 
   def downdate(self, w: ArrayLike) -> "CholeskyFactor":
-    """The factor of A - w wᴴ, for `w` as for `update`."""
+    """The factor of A - w wᴴ, for `w` as for `update`: vectors for a batch are `w[..., None]`."""
     return self._update("downdate", w, downdate=True)
 
   def _update(self, name, w, downdate):
     (w,) = self._operands(name, w)
     columns = w[..., None] if w.ndim == 1 else w
     if columns.ndim < 2 or columns.shape[-2] != self.upper.shape[-1]:
-      raise incompatible(name, self.upper, w, names=("the factor", "w"))
+      raise incompatible_changes(name, self.upper, (w,), names=("the factor", "w"))
     check_batches(name, self.upper, columns, names=("the factor", "w"))
     return self._changed(name, _update(self.upper, self.info, columns, downdate))
 

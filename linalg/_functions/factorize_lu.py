@@ -20,6 +20,7 @@ from linalg._core.operands import (
   check_square,
   compute_dtype,
   incompatible,
+  incompatible_changes,
   real_dtype,
 )
 from linalg._core.public import public
@@ -48,7 +49,8 @@ class LUFactor:
   `jax.vjp`.
 
   Methods that change A factor it again, in O(n³) operations. No update of LU factors with partial
-  pivoting is as stable. `QRFactor` and `CholeskyFactor` have updates.
+  pivoting is as stable. `CholeskyFactor` has updates in
+  O(n²). `QRFactor` factors the smaller R or Q where a row is appended or deleted, or a column is.
 
   Attributes:
     matrix: A (..., n, n).
@@ -121,13 +123,17 @@ class LUFactor:
     return nan_where(self.info != 0, x, core=2).astype(self.dtype)
 
   def update(self, u: ArrayLike, v: ArrayLike) -> "LUFactor":
-    """The factors of A + u vᴴ, for vectors (n,), or (..., n, k) for a change of rank k."""
+    """The factors of A + u vᴴ, for vectors (n,), or (..., n, k) for a change of rank k.
+
+    Two dimensions are a matrix of k columns, for all matrices A. Vectors (batch, n), one for each
+    A, are `u[..., None]` and `v[..., None]`; see `CholeskyFactor.update`.
+    """
     u, v = self._operands("update", u, v)
     left, right = (x[..., None] if x.ndim == 1 else x for x in (u, v))
-    for x, columns in ((u, left), (v, right)):
-      check_columns("update", self.matrix, x, columns, "the factor")
-    if left.shape[-1] != right.shape[-1]:
-      raise incompatible("update", u, v, names=("u", "v"))
+    n, names = self.matrix.shape[-1], ("the factor", "u", "v")
+    if left.shape[-2:-1] != (n,) or right.shape[-2:-1] != (n,) or left.shape[-1] != right.shape[-1]:
+      raise incompatible_changes("update", self.matrix, (u, v), names=names)
+    check_batches("update", self.matrix, left, right, names=names)
     return self._of(self.matrix + product(left, right, adjoint_b=True))
 
   def downdate(self, u: ArrayLike, v: ArrayLike) -> "LUFactor":

@@ -19,6 +19,7 @@ from linalg._core.operands import (
   check_matrix,
   compute_dtype,
   incompatible,
+  incompatible_changes,
   real_dtype,
 )
 from linalg._core.public import public
@@ -110,13 +111,16 @@ class QRFactor:
   def update(self, u: ArrayLike, v: ArrayLike) -> "QRFactor":
     """The factors of A + u vᴴ, for vectors (m,) and (n,), or (..., m, k) and (..., n, k).
 
+    Two dimensions are a matrix of k columns, for all matrices A. Vectors (batch, m) and (batch, n),
+    one for each A, are `u[..., None]` and `v[..., None]`; see `CholeskyFactor.update`.
+
     The new matrix is factored, in O(m n²) operations.
     """
     u, v = self._operands("update", u, v)
     left, right = (x[..., None] if x.ndim == 1 else x for x in (u, v))
     m, n = self.q.shape[-2:]
     if left.shape[-2:-1] != (m,) or right.shape[-2:-1] != (n,) or left.shape[-1] != right.shape[-1]:
-      raise incompatible("update", self.q, u, v, names=("the factor Q", "u", "v"))
+      raise incompatible_changes("update", self.q, (u, v), names=("the factor Q", "u", "v"))
     check_batches("update", self.q, left, right, names=("the factor Q", "u", "v"))
     return self._of(product(self.q, self.r) + product(left, right, adjoint_b=True))
 
