@@ -343,7 +343,7 @@ def test_changes_of_qr_factors(dtype, rng):
 
 @pytest.mark.parametrize("kind", ["cholesky", "lu", "qr"])
 def test_derivatives_of_objects(kind, rng):
-  """With respect to the object, and through the factorization to A."""
+  """Derivatives to the object, and through the factorization to A."""
   a = _definite(rng, (2,), np.float64)
   b = _vector(rng, (), np.float64)
   factorize = getattr(linalg, f"factorize_{kind}")
