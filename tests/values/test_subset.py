@@ -18,7 +18,7 @@ from linalg._factorizations import eigh, svd
 ONE_IN = 5
 
 N = 132
-# Of singular values.
+# The order for singular values.
 M = 100
 # Few and many, at both ends and inside, one, and all but one.
 RANGES = [(0, 5), (N - 6, N), (47, 53), (N - 1, N), (10, 106), (0, N - 1)]
@@ -304,6 +304,16 @@ def test_pencils(rng):
   assert np.max(np.abs(a @ v - b @ (v * w[:, None, :]))) <= 1e-10
   np.testing.assert_allclose(w, linalg.eigh_generalized(a, b)[0][:, 20:26], atol=1e-13)
   np.testing.assert_array_equal(w, linalg.eigh_generalized(a, b, eigvals=(20, 25))[0])
+
+
+def test_lists():
+  """A list is a pair too."""
+  a = np.diag(np.arange(4.0))
+  for function in (linalg.eigh, linalg.eigvalsh, linalg.svdvals, linalg.eigh_generalized):
+    x, y = (jax.tree.leaves(function(a, subset_by_index=i)) for i in ([0, 3], (0, 3)))
+    np.testing.assert_array_equal(x[0], y[0])
+  with pytest.raises(TypeError, match="takes subset_by_index as an option"):
+    linalg.eigh(a, subset_by_index=[[0], 3])
 
 
 @pytest.mark.parametrize("wrong", [(1, 0), (-1, 3), (0, N + 1), 3, (1, 2, 3), (0.5, 2)], ids=str)
