@@ -4,13 +4,16 @@ Slices and masks stand for gathers, whose results have no sharding.
 """
 
 import operator
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from linalg import ffi
 from linalg._core.algebra import expand
+from linalg._core.operands import check_batches
 
 
 def as_index(name: str, index: Any, size: int) -> tuple[Any, Any]:
@@ -18,9 +21,15 @@ def as_index(name: str, index: Any, size: int) -> tuple[Any, Any]:
 
   A Python integer out of range is an error, and has None for the latter.
   """
+  if size == 0:
+    raise ValueError(f"{name}() of an empty factor: there is no index to take.")
   if hasattr(index, "dtype") and not isinstance(index, np.generic):
     if not jnp.issubdtype(index.dtype, jnp.integer):
       raise TypeError(f"{name}() takes index as integers, got {index.dtype}.")
+    # Wider integers would wrap around into the range.
+    whole, own = np.iinfo(np.int32), jnp.iinfo(index.dtype)
+    clip = np.clip if isinstance(index, np.ndarray) else jnp.clip
+    index = clip(index, max(whole.min, int(own.min)), min(whole.max, int(own.max)))
     index = jnp.asarray(index, jnp.int32)
     index = jnp.where(index < 0, index + size, index)
     return index, (index < 0) | (index >= size)
@@ -32,6 +41,22 @@ def as_index(name: str, index: Any, size: int) -> tuple[Any, Any]:
   if not -size <= place < size:
     raise ValueError(f"{name}(): index must be from {-size} to {size - 1}, got {place}.")
   return np.int32(place % size), None
+
+
+def at_index(
+    name: str, index: Any, size: int, operands: Mapping[str, tuple[jax.Array, int]]
+) -> tuple[Any, ...]:
+  """Operands, the index and where it is out of range, as `as_index` finds them, of one batch.
+
+  `operands` are arrays and their numbers of core dimensions, by name. Their sharded batch shards
+  the indices too.
+  """
+  arrays, ranks = zip(*operands.values(), strict=True)
+  index, outside = as_index(name, index, size)
+  if jnp.ndim(index) == 0:
+    return *arrays, index, outside
+  check_batches(name, *arrays, index, ranks=(*ranks, 0), names=(*operands, "index"))
+  return tuple(ffi.broadcast_batches(name, (*arrays, index, outside), (*ranks, 0, 0)))
 
 
 def along(x: jax.Array, axis: int) -> jax.Array:

@@ -118,6 +118,18 @@ def incompatible(name: str, *operands: Any, names: Sequence[str] = ()) -> ValueE
       f"Incompatible shapes for arguments to {name}(): {', '.join(shapes)} and {last}")
 
 
+def incompatible_changes(
+    name: str, factor: Any, changes: Sequence[Any], names: Sequence[str]
+) -> ValueError:
+  """The error for changes of a factor that do not fit it, with a hint at vectors (..., n)."""
+  error = incompatible(name, factor, *changes, names=names)
+  if not any(x.ndim > 1 for x in changes):
+    return error
+  hint = " and ".join(f"{x}[..., None]" for x in names[1:])
+  return ValueError(
+      f"{error}. Where these are vectors, not columns of matrices, use {hint}.")
+
+
 def check_columns(
     name: str, a: Any, b: jax.Array, columns: jax.Array, what: str = "the matrix"
 ) -> None:

@@ -20,7 +20,7 @@ from linalg._core.algebra import (
   zeros_like,
 )
 from linalg._core.checks import called, check, check_positive
-from linalg._core.edits import along, as_index, beside, row_of, without
+from linalg._core.edits import along, at_index, beside, row_of, without
 from linalg._core.operands import (
   as_arrays,
   as_pair,
@@ -30,6 +30,7 @@ from linalg._core.operands import (
   check_square,
   compute_dtype,
   incompatible,
+  incompatible_changes,
   real_dtype,
 )
 from linalg._core.public import public
@@ -90,11 +91,11 @@ def _half(upper, b, adjoint):
       upper, b, left_side=True, lower=False, transpose_a=not adjoint, conjugate_a=not adjoint)
 
 
-def _placed(upper, info, outside):
-  """The factor with NaN and info -1 where an index is out of range."""
+def _placed(upper, info, found, outside):
+  """The factor, with NaN and info -1 where an index is out of range, and what it found else."""
   if outside is None:
-    return upper, info
-  info = _first(info, jnp.where(outside, -1, 0).astype(jnp.int32))
+    return upper, _first(info, found)
+  info = _first(info, jnp.where(outside, -1, found).astype(jnp.int32))
   return nan_where(info != 0, upper, core=2), info
 
 
@@ -104,7 +105,7 @@ def _delete(upper, info, index, outside):
   row = without(row_of(upper, index), index, -1, core=1)
   rest = without(without(upper, index, -2), index, -1)
   rest, found = cholesky_update_p(rest, row.conj())
-  return _placed(rest, _first(info, found), outside)
+  return _placed(rest, info, found, outside)
 
 
 @jax.jit
@@ -129,11 +130,12 @@ def _replace(upper, info, column, index, outside):
   new = jnp.where(element > own, (column - middle) / diagonal, 0)
   below, lost = cholesky_update_p(below, new, downdate=True)
   failed = jnp.where(positive, 0, index + 1)
-  info = _first(info, _first(failed.astype(jnp.int32), _first(found, lost)))
+  found = _first(failed.astype(jnp.int32), _first(found, lost))
   own_row = jnp.where(element == own, diagonal, new.conj())[..., None, :]
   rows_above = jnp.where(col == place, top, upper)
   factor = jnp.where(row < place, rows_above, jnp.where(row == place, own_row, below))
-  return _placed(nan_where(info != 0, jnp.triu(factor), core=2), info, outside)
+  factor = nan_where(_first(info, found) != 0, jnp.triu(factor), core=2)
+  return _placed(factor, info, found, outside)
 
 
 @jax.jit
@@ -150,6 +152,9 @@ class CholeskyFactor:
   It is a pytree, so transformed functions can take and return it. Methods that change A return a
   new object. Derivatives are with respect to the factor, and through it to A.
 
+  `info` is an array of integers, which `jax.grad` refuses in its argument. For derivatives with
+  respect to the object, use `jax.grad(..., allow_int=True)` or `jax.vjp`.
+
   A changed matrix that is not positive definite gives NaN and `info` for itself alone.
 
   Attributes:
@@ -157,6 +162,13 @@ class CholeskyFactor:
     info: int32 (...), 0 where there is a factor. Otherwise it is the order of the first leading
       minor that is not positive, or -1 for an index out of range, and the factor is NaN.
     dtype: of results.
+
+  Example:
+    >>> import jax, jax.numpy as jnp, linalg
+    >>> factor = linalg.factorize_cholesky(jnp.array([[4.0, 0.0], [0.0, 1.0]]))
+    >>> gradient = jax.grad(lambda factor: factor.logdet(), allow_int=True)(factor)
+    >>> print(jnp.diagonal(gradient.upper))  # 2 / R[i, i]
+    [1. 2.]
   """
 
   upper: jax.Array
@@ -251,19 +263,33 @@ class CholeskyFactor:
   def update(self, w: ArrayLike) -> "CholeskyFactor":
     """The factor of A + w wᴴ, for a vector (n,), or (..., n, k) for a change of rank k.
 
+    Two dimensions are a matrix of k columns, for all matrices A: not vectors (batch, n), which
+    `append` and `replace` take. Use `w[..., None]` for one vector for each A.
+
     Each column takes O(n²) operations, by `cholesky_update`.
+
+    Example:
+      >>> import jax.numpy as jnp, linalg
+      >>> factor = linalg.factorize_cholesky(jnp.stack([jnp.eye(2), jnp.eye(2)]))
+      >>> w = jnp.array([[1.0, 0.0], [0.0, 2.0]])
+      >>> print(jnp.diagonal(factor.update(w[..., None]).matrix(), axis1=-2, axis2=-1).round(4))
+      [[2. 1.]
+       [1. 5.]]
+      >>> print(jnp.diagonal(factor.update(w).matrix(), axis1=-2, axis2=-1).round(4))  # rank 2
+      [[2. 5.]
+       [2. 5.]]
     """
     return self._update("update", w, downdate=False)
 
   def downdate(self, w: ArrayLike) -> "CholeskyFactor":
-    """The factor of A - w wᴴ, for `w` as for `update`."""
+    """The factor of A - w wᴴ, for `w` as for `update`: vectors for a batch are `w[..., None]`."""
     return self._update("downdate", w, downdate=True)
 
   def _update(self, name, w, downdate):
     (w,) = self._operands(name, w)
     columns = w[..., None] if w.ndim == 1 else w
     if columns.ndim < 2 or columns.shape[-2] != self.upper.shape[-1]:
-      raise incompatible(name, self.upper, w, names=("the factor", "w"))
+      raise incompatible_changes(name, self.upper, (w,), names=("the factor", "w"))
     check_batches(name, self.upper, columns, names=("the factor", "w"))
     return self._changed(name, _update(self.upper, self.info, columns, downdate))
 
@@ -272,12 +298,13 @@ class CholeskyFactor:
 
     Args:
       columns: C, vectors (..., n) for one column, or (..., n, k).
-      corner: D, (...) for one column, or (..., k, k), of which the Hermitian part is used.
+      corner: D, a number or (...) for one column, or (..., k, k), of which the Hermitian part is
+        used. Where `columns` has one dimension more than it, `columns` are vectors.
 
     The Schur complement D - Cᴴ A⁻¹ C takes a triangular solve, O(n² k) operations.
     """
     columns, corner = self._operands("append", columns, corner)
-    if columns.ndim and columns.ndim == corner.ndim + 1:
+    if columns.ndim and (corner.ndim < 2 or columns.ndim == corner.ndim + 1):
       columns, corner = columns[..., None], corner[..., None, None]
     n, k = columns.shape[-2:] if columns.ndim > 1 else (None, None)
     if n != self.upper.shape[-1] or corner.shape[-2:] != (k, k):
@@ -285,6 +312,10 @@ class CholeskyFactor:
           "append", self.upper, columns, corner, names=("the factor", "columns", "corner"))
     check_batches(
         "append", self.upper, columns, corner, names=("the factor", "columns", "corner"))
+    if k == 0:
+      upper, info, *_ = ffi.broadcast_batches(
+          "append", (self.upper, self.info, columns, corner), (2, 0, 2, 2))
+      return dataclasses.replace(self, upper=upper, info=info)
     return self._changed("append", _append(self.upper, self.info, columns, corner))
 
   def delete(self, index: ArrayLike) -> "CholeskyFactor":
@@ -296,8 +327,9 @@ class CholeskyFactor:
 
     A rank-one update of the rows below, O(n²) operations, which cannot fail.
     """
-    place = as_index("delete", index, self.upper.shape[-1])
-    return self._changed("delete", _delete(self.upper, self.info, *place))
+    upper, *place = at_index(
+        "delete", index, self.upper.shape[-1], {"the factor": (self.upper, 2)})
+    return self._changed("delete", _delete(upper, self.info, *place))
 
   def replace(self, index: ArrayLike, column: ArrayLike) -> "CholeskyFactor":
     """The factor of A with another row and column `index`.
@@ -314,8 +346,9 @@ class CholeskyFactor:
     if column.ndim < 1 or column.shape[-1] != n:
       raise incompatible("replace", self.upper, column, names=("the factor", "column"))
     check_batches("replace", self.upper, column, ranks=(2, 1), names=("the factor", "column"))
-    place = as_index("replace", index, n)
-    return self._changed("replace", _replace(self.upper, self.info, column, *place))
+    upper, column, *place = at_index(
+        "replace", index, n, {"the factor": (self.upper, 2), "column": (column, 1)})
+    return self._changed("replace", _replace(upper, self.info, column, *place))
 
 
 @public("symmetrize_input")

@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 from linalg import ffi
 from linalg._core.algebra import identities_like, identity, nan_where, permutation_matrix
 from linalg._core.checks import check_factors
-from linalg._core.edits import as_index, replaced, without
+from linalg._core.edits import at_index, replaced, without
 from linalg._core.operands import (
   as_arrays,
   check_arrays,
@@ -20,6 +20,7 @@ from linalg._core.operands import (
   check_square,
   compute_dtype,
   incompatible,
+  incompatible_changes,
   real_dtype,
 )
 from linalg._core.public import public
@@ -43,8 +44,13 @@ class LUFactor:
   It is a pytree, so transformed functions can take and return it. Derivatives of solutions and
   determinants are with respect to `matrix`, and reuse the factors.
 
+  `pivots`, `permutation` and `info` are arrays of integers, which `jax.grad` refuses in its
+  argument. For derivatives with respect to the object, use `jax.grad(..., allow_int=True)` or
+  `jax.vjp`.
+
   Methods that change A factor it again, in O(n³) operations. No update of LU factors with partial
-  pivoting is as stable. `QRFactor` and `CholeskyFactor` have updates.
+  pivoting is as stable. `CholeskyFactor` has updates in
+  O(n²). `QRFactor` factors the smaller R or Q where a row is appended or deleted, or a column is.
 
   Attributes:
     matrix: A (..., n, n).
@@ -53,6 +59,13 @@ class LUFactor:
     info: int32 (...), 0 on success. It is the 1-based index of the first zero pivot of a singular
       matrix, or -1 where the factors hold NaN or an index is out of range.
     dtype: of results.
+
+  Example:
+    >>> import jax, jax.numpy as jnp, linalg
+    >>> factor = linalg.factorize_lu(jnp.array([[4.0, 0.0], [0.0, 2.0]]))
+    >>> gradient = jax.grad(lambda factor: factor.logdet(), allow_int=True)(factor)
+    >>> print(jnp.diagonal(gradient.matrix))  # of A⁻ᵀ
+    [0.25 0.5 ]
   """
 
   matrix: jax.Array
@@ -110,13 +123,17 @@ class LUFactor:
     return nan_where(self.info != 0, x, core=2).astype(self.dtype)
 
   def update(self, u: ArrayLike, v: ArrayLike) -> "LUFactor":
-    """The factors of A + u vᴴ, for vectors (n,), or (..., n, k) for a change of rank k."""
+    """The factors of A + u vᴴ, for vectors (n,), or (..., n, k) for a change of rank k.
+
+    Two dimensions are a matrix of k columns, for all matrices A. Vectors (batch, n), one for each
+    A, are `u[..., None]` and `v[..., None]`; see `CholeskyFactor.update`.
+    """
     u, v = self._operands("update", u, v)
     left, right = (x[..., None] if x.ndim == 1 else x for x in (u, v))
-    for x, columns in ((u, left), (v, right)):
-      check_columns("update", self.matrix, x, columns, "the factor")
-    if left.shape[-1] != right.shape[-1]:
-      raise incompatible("update", u, v, names=("u", "v"))
+    n, names = self.matrix.shape[-1], ("the factor", "u", "v")
+    if left.shape[-2:-1] != (n,) or right.shape[-2:-1] != (n,) or left.shape[-1] != right.shape[-1]:
+      raise incompatible_changes("update", self.matrix, (u, v), names=names)
+    check_batches("update", self.matrix, left, right, names=names)
     return self._of(self.matrix + product(left, right, adjoint_b=True))
 
   def downdate(self, u: ArrayLike, v: ArrayLike) -> "LUFactor":
@@ -141,8 +158,9 @@ class LUFactor:
 
   def delete(self, index: ArrayLike) -> "LUFactor":
     """The factors of A without row and column `index`, as for `CholeskyFactor.delete`."""
-    place, outside = as_index("delete", index, self.matrix.shape[-1])
-    return self._of(without(without(self.matrix, place, -2), place, -1), outside)
+    matrix, place, outside = at_index(
+        "delete", index, self.matrix.shape[-1], {"the factor": (self.matrix, 2)})
+    return self._of(without(without(matrix, place, -2), place, -1), outside)
 
   def replace(self, index: ArrayLike, column: ArrayLike, row: ArrayLike) -> "LUFactor":
     """The factors of A with another column and row `index`.
@@ -157,8 +175,9 @@ class LUFactor:
       raise incompatible("replace", self.matrix, column, row, names=("the factor", "column", "row"))
     check_batches(
         "replace", self.matrix, column, row, ranks=(2, 1, 1), names=("the factor", "column", "row"))
-    place, outside = as_index("replace", index, n)
-    a = replaced(replaced(self.matrix, place, column, -1), place, row, -2)
+    a, column, row, place, outside = at_index("replace", index, n, {
+        "the factor": (self.matrix, 2), "column": (column, 1), "row": (row, 1)})
+    a = replaced(replaced(a, place, column, -1), place, row, -2)
     return self._of(a, outside)
 
   def _operands(self, name: str, *operands: ArrayLike) -> list[jax.Array]:

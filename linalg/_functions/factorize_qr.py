@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 from linalg import ffi
 from linalg._core.algebra import adjoint, info_of_nan, nan_where, stored_diagonal
 from linalg._core.checks import check
-from linalg._core.edits import as_index, replaced, without
+from linalg._core.edits import at_index, replaced, without
 from linalg._core.operands import (
   as_arrays,
   check_arrays,
@@ -19,6 +19,7 @@ from linalg._core.operands import (
   check_matrix,
   compute_dtype,
   incompatible,
+  incompatible_changes,
   real_dtype,
 )
 from linalg._core.public import public
@@ -39,12 +40,22 @@ class QRFactor:
   It is a pytree, so transformed functions can take and return it. Methods that change A return a
   new object, and derivatives are with respect to the factors.
 
+  `info` is an array of integers, which `jax.grad` refuses in its argument. For derivatives with
+  respect to the object, use `jax.grad(..., allow_int=True)` or `jax.vjp`.
+
   Attributes:
     q: Q (..., m, n), with orthonormal columns, A = Q R.
     r: R (..., n, n), upper triangular.
     info: int32 (...), 0 on success, the 1-based index of the first zero on R's diagonal, or -1
       where the factors hold NaN or an index is out of range.
     dtype: of results.
+
+  Example:
+    >>> import jax, jax.numpy as jnp, linalg
+    >>> factor = linalg.factorize_qr(jnp.array([[4.0, 0.0], [0.0, 2.0]]))
+    >>> gradient = jax.grad(lambda factor: factor.logdet(), allow_int=True)(factor)
+    >>> print(abs(jnp.diagonal(gradient.r)))  # 1 / |R[i, i]|
+    [0.25 0.5 ]
   """
 
   q: jax.Array
@@ -100,13 +111,16 @@ class QRFactor:
   def update(self, u: ArrayLike, v: ArrayLike) -> "QRFactor":
     """The factors of A + u vᴴ, for vectors (m,) and (n,), or (..., m, k) and (..., n, k).
 
+    Two dimensions are a matrix of k columns, for all matrices A. Vectors (batch, m) and (batch, n),
+    one for each A, are `u[..., None]` and `v[..., None]`; see `CholeskyFactor.update`.
+
     The new matrix is factored, in O(m n²) operations.
     """
     u, v = self._operands("update", u, v)
     left, right = (x[..., None] if x.ndim == 1 else x for x in (u, v))
     m, n = self.q.shape[-2:]
     if left.shape[-2:-1] != (m,) or right.shape[-2:-1] != (n,) or left.shape[-1] != right.shape[-1]:
-      raise incompatible("update", self.q, u, v, names=("the factor Q", "u", "v"))
+      raise incompatible_changes("update", self.q, (u, v), names=("the factor Q", "u", "v"))
     check_batches("update", self.q, left, right, names=("the factor Q", "u", "v"))
     return self._of(product(self.q, self.r) + product(left, right, adjoint_b=True))
 
@@ -153,18 +167,21 @@ class QRFactor:
     m, n = self.q.shape[-2:]
     if m <= n:
       raise ValueError(f"delete_row() needs more rows than columns, got a matrix ({m}, {n}).")
-    place, outside = as_index("delete_row", index, m)
-    q, own = qr_p(without(self.q, place, -2))
-    return self._with(q, jnp.triu(product(own, self.r)), outside)
+    q, r, place, outside = at_index(
+        "delete_row", index, m, {"the factor Q": (self.q, 2), "R": (self.r, 2)})
+    q, own = qr_p(without(q, place, -2))
+    return self._with(q, jnp.triu(product(own, r)), outside)
 
   def delete_column(self, index: ArrayLike) -> "QRFactor":
     """The factors of A without column `index`, which is as for `CholeskyFactor.delete`.
 
     Algorithm: QR of the other columns of R, and one product with Q.
     """
-    place, outside = as_index("delete_column", index, self.r.shape[-1])
-    own, r = qr_p(without(self.r, place, -1))
-    return self._with(product(self.q, own), r, outside)
+    q, r, place, outside = at_index(
+        "delete_column", index, self.r.shape[-1],
+        {"the factor Q": (self.q, 2), "R": (self.r, 2)})
+    own, r = qr_p(without(r, place, -1))
+    return self._with(product(q, own), r, outside)
 
   def replace_row(self, index: ArrayLike, row: ArrayLike) -> "QRFactor":
     """The factors of A with another row `index`, (..., n), by a QR of the new matrix."""
@@ -180,7 +197,8 @@ class QRFactor:
     if x.ndim < 1 or x.shape[-1] != a.shape[-3 - axis]:
       raise incompatible(name, a, x, names=("the matrix", "the vector"))
     check_batches(name, a, x, ranks=(2, 1), names=("the matrix", "the vector"))
-    place, outside = as_index(name, index, a.shape[axis])
+    a, x, place, outside = at_index(
+        name, index, a.shape[axis], {"the matrix": (a, 2), "the vector": (x, 1)})
     return self._of(replaced(a, place, x, axis), outside)
 
   def _operands(self, name: str, *operands: ArrayLike) -> list[jax.Array]:

@@ -83,6 +83,12 @@ def test_docstring(name):
       "linalg.ffi.register_target")
 
 
+@pytest.mark.parametrize("kind", [linalg.CholeskyFactor, linalg.LUFactor, linalg.QRFactor])
+def test_docstrings_of_objects(kind):
+  members = [x for x in vars(kind).values() if isinstance(x, types.FunctionType)]
+  assert sum(len(_run(kind.__name__, inspect.getdoc(x) or "")) for x in (kind, *members))
+
+
 @pytest.mark.parametrize("name", [x for x in FUNCTIONS if x.split(".")[-1] not in PLAIN])
 def test_parts_of_docstrings(name):
   text, signature = inspect.getdoc(FUNCTIONS[name]), inspect.signature(FUNCTIONS[name])

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import NamedSharding
+from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import linalg
@@ -225,6 +225,62 @@ def test_sharded(change, rng):
   moves_nothing(jax.jit(loss).lower(place(a), place(w)).compile().as_text())
 
 
+def test_indices_of_a_sharded_batch(rng):
+  """Indices that are not sharded, for a batch that is, in the types of an Explicit mesh."""
+  a, w = _definite(rng, (8,), np.float64, 4), _vector(rng, (8,), np.float64, 4)
+  index = np.arange(8) % 4
+  w[np.arange(8), index] = 9
+  methods = {
+      linalg.factorize_cholesky: ("delete", "replace"),
+      linalg.factorize_lu: ("delete", "replace"),
+      linalg.factorize_qr: ("delete_column", "replace_column", "replace_row")}
+
+  def changed(factorize, method, a, w):
+    factor = factorize(a)
+    vectors = (2 if factorize is linalg.factorize_lu else 1) if "replace" in method else 0
+    matrix = getattr(factor, method)(jnp.asarray(index), *[w] * vectors).matrix
+    return matrix() if callable(matrix) else matrix
+
+  alone = changed(linalg.factorize_cholesky, "delete", a, w)
+  with jax.set_mesh(make_mesh(kind=AxisType.Explicit)):
+    a = jax.device_put(a, P("x"))
+    for factorize, names in methods.items():
+      for method in names:
+        x = jax.eval_shape(lambda a, f=factorize, m=method: changed(f, m, a, w), a)
+        assert x.sharding.spec[0] == "x"
+    x = jax.jit(lambda a: changed(linalg.factorize_cholesky, "delete", a, w))(a)
+  np.testing.assert_allclose(x, alone, atol=1e-12)
+
+
+def test_indices_out_of_range(rng):
+  """Wide integers do not wrap around. `info` is -1 whatever the change would find."""
+  a, w = _definite(rng, (), np.float64), _vector(rng, (), np.float64)
+  for index in (2**32 + 1, -N - 1):
+    for kind in (np.array, lambda i: jnp.asarray(np.clip(i, -N - 1, N), jnp.int8)):
+      assert linalg.factorize_cholesky(a).delete(kind(index)).info == -1
+      assert linalg.factorize_cholesky(a).replace(kind(index), w).info == -1
+      assert linalg.factorize_lu(a).delete(kind(index)).info == -1
+      assert linalg.factorize_qr(a).delete_column(kind(index)).info == -1
+  assert linalg.factorize_cholesky(a).delete(np.array(2**32 - 1, np.uint32)).info == -1
+  _agrees(linalg.factorize_cholesky(a).delete(np.array(-N)), _without(a, 0))
+
+
+def test_unusual_shapes(rng):
+  """No column, one corner for all, and no row to delete."""
+  a, w = _definite(rng, (3,), np.float64), _vector(rng, (), np.float64)
+  factor = linalg.factorize_cholesky(a)
+  _agrees(factor.append(np.zeros((N, 0)), np.zeros((0, 0))), a)
+  one = linalg.factorize_cholesky(a[0])
+  assert one.append(np.zeros((5, N, 0)), np.zeros((1, 0, 0))).upper.shape == (5, N, N)
+  vectors = np.stack([w, -w, 2 * w])
+  _agrees(factor.append(vectors, 9.0), _bordered(a, vectors, np.full(3, 9)))
+  empty = [linalg.factorize_cholesky(np.zeros((0, 0))), linalg.factorize_lu(np.zeros((0, 0)))]
+  for call in (*(x.delete for x in empty), linalg.factorize_qr(np.zeros((3, 0))).delete_column):
+    for index in (0, np.array(0), jnp.int32(0)):
+      with pytest.raises(ValueError, match="of an empty factor"):
+        call(index)
+
+
 def test_changes_of_lu_factors(dtype, rng):
   a, b = matrices.well_conditioned(rng, (2,), N, dtype), matrices.general(rng, (2,), N, 2, dtype)
   u, v = _vector(rng, (2,), dtype), _vector(rng, (2,), dtype)
@@ -285,6 +341,33 @@ def test_changes_of_qr_factors(dtype, rng):
   np.testing.assert_array_equal(factor.delete_row(jnp.int32(N)).info, [-1, -1])
 
 
+@pytest.mark.parametrize("kind", ["cholesky", "lu", "qr"])
+def test_derivatives_of_objects(kind, rng):
+  """Derivatives to the object, and through the factorization to A."""
+  a = _definite(rng, (2,), np.float64)
+  b = _vector(rng, (), np.float64)
+  factorize = getattr(linalg, f"factorize_{kind}")
+  loss = lambda f: jnp.sum(jnp.sin(f.logdet())) + jnp.sum(f.solve(b[:, None]) ** 2)
+  assert "allow_int=True" in type(factorize(a)).__doc__
+
+  def by_grad(a):
+    factor, pull = jax.vjp(factorize, a)
+    return pull(jax.grad(loss, allow_int=True)(factor))[0]
+
+  def by_vjp(a):
+    factor, pull = jax.vjp(factorize, a)
+    return pull(jax.vjp(loss, factor)[1](1.0)[0])[0]
+
+  def dense(a):
+    a = symmetrized(a) if kind == "cholesky" else a
+    x = jnp.linalg.solve(a, jnp.broadcast_to(b[:, None], (2, N, 1)))
+    return jnp.sum(jnp.sin(jnp.linalg.slogdet(a)[1])) + jnp.sum(x**2)
+
+  expected = quick_jit(jax.grad(dense))(a)
+  for gradient in (by_grad, by_vjp):
+    np.testing.assert_allclose(quick_jit(gradient)(a), expected, rtol=1e-9, atol=1e-10)
+
+
 def test_wrong_arguments():
   factor = linalg.factorize_cholesky(np.eye(3))
   for call, error, text in (
@@ -293,6 +376,12 @@ def test_wrong_arguments():
       (lambda: factor.append(np.ones(2), 1.0), ValueError, "columns"),
       (lambda: factor.append(np.ones((3, 2)), np.ones((3, 3))), ValueError, "corner"),
       (lambda: factor.update(np.ones(4)), ValueError, "w"),
+      (lambda: factor.update(np.ones((4, 3))), ValueError, r"use w\[..., None\]"),
+      (lambda: factor.downdate(np.ones((4, 3))), ValueError, r"use w\[..., None\]"),
+      (lambda: linalg.factorize_lu(np.eye(3)).update(np.ones((4, 3)), np.ones((4, 3))), ValueError,
+       r"u \(4, 3\) and v \(4, 3\).* use u\[..., None\] and v\[..., None\]"),
+      (lambda: linalg.factorize_qr(np.eye(3)).update(np.ones((4, 3)), np.ones((4, 3))), ValueError,
+       r"use u\[..., None\] and v\[..., None\]"),
       (lambda: factor.replace(0, np.ones(2)), ValueError, "column"),
       (lambda: factor.update(1j * np.ones(3)), TypeError, "takes real arrays"),
       (lambda: linalg.factorize_qr(np.ones((2, 3))), ValueError, "m >= n"),

@@ -17,9 +17,11 @@ from linalg._factorizations import eigh, svd
 
 ONE_IN = 5
 
-N = 100
+N = 132
+# The order for singular values.
+M = 100
 # Few and many, at both ends and inside, one, and all but one.
-RANGES = [(0, 5), (N - 6, N), (47, 53), (99, 100), (10, 80), (0, N - 1)]
+RANGES = [(0, 5), (N - 6, N), (47, 53), (N - 1, N), (10, 106), (0, N - 1)]
 
 
 def _check_eigh(a, start, stop, *results):
@@ -57,15 +59,16 @@ def test_clusters(dtype, rng):
   """Equal, nearly equal and glued eigenvalues on both sides of the cut."""
   wilkinson = np.diag(np.abs(np.arange(21.0) - 10)) + np.eye(21, k=1) + np.eye(21, k=-1)
   glued = np.zeros((N, N))
-  glued[:84, :84] = np.kron(np.eye(4), wilkinson) + 1e-8 * (np.eye(84, k=21) + np.eye(84, k=-21))
-  spectra = [np.ones(N), 1 + 1e-15 * np.arange(N), np.repeat(np.arange(10.0), 10),
-             np.where(np.arange(N) < 98, 0, 1)]
+  glued[:126, :126] = np.kron(np.eye(6), wilkinson)
+  glued += 1e-8 * (np.eye(N, k=21) + np.eye(N, k=-21))
+  spectra = [np.ones(N), 1 + 1e-15 * np.arange(N), np.repeat(np.arange(12.0), 11),
+             np.where(np.arange(N) < N - 2, 0, 1)]
   a = np.stack([*(matrices.with_eigenvalues(rng, x, dtype) for x in spectra), glued]).astype(dtype)
-  for start, stop in ((3, 8), (95, 98), (15, 35), (96, 100)):
+  for start, stop in ((3, 8), (N - 5, N - 2), (15, 40), (N - 4, N)):
     _check_eigh(a, start, stop, *_subset(start, stop)(a))
 
 
-@pytest.mark.parametrize("n", [72, 73, 130])
+@pytest.mark.parametrize("n", [128, 129])
 def test_no_values_and_all(n, rng):
   a = matrices.hermitian(rng, (2,), n, np.float64)
   w, v, info = linalg.eigh_ex(a, subset_by_index=(4, 4))
@@ -73,6 +76,16 @@ def test_no_values_and_all(n, rng):
   assert linalg.eigvalsh(a, subset_by_index=(0, 0)).shape == (2, 0)
   for x, y in zip(linalg.eigh(a, subset_by_index=(0, n)), linalg.eigh(a), strict=True):
     np.testing.assert_array_equal(x, y)
+
+
+@pytest.mark.parametrize("function, largest, part", [
+    (linalg.eigh, 128, "linalg_eigh_subset"), (linalg.eigvalsh, 128, "linalg_eigvalsh_subset"),
+    (linalg.svdvals, 64, "linalg_svdvals_subset"),
+    (lambda a, **how: linalg.svd(a, full_matrices=False, **how), 64, "linalg_svd_subset")])
+def test_small_matrices_are_decomposed_whole(function, largest, part):
+  for n in (largest, largest + 1):
+    program = jax.make_jaxpr(lambda a: function(a, subset_by_index=(3, 8)))(np.eye(n))
+    assert (part in str(program)) == (n > largest)
 
 
 def test_triangles(rng):
@@ -105,13 +118,13 @@ def test_bits_and_failures(count, dtype, rng):
   np.testing.assert_array_equal(s[1], linalg.svdvals(a[1], subset_by_index=(0, count)))
 
 
-@pytest.mark.parametrize("shape", [(N, N), (130, N), (N, 130)], ids=str)
-@pytest.mark.parametrize(("start", "stop"), [(0, 5), (N - 5, N), (30, 36), (10, 80)], ids=str)
+@pytest.mark.parametrize("shape", [(M, M), (130, M), (M, 130)], ids=str)
+@pytest.mark.parametrize(("start", "stop"), [(0, 5), (M - 5, M), (30, 36), (10, 80)], ids=str)
 def test_svd(start, stop, shape, dtype, rng):
   """Clusters, zeros and wide ranges of singular values; the cut goes through them."""
   spectra = [
-      np.sort(np.abs(rng.standard_normal(N)))[::-1], np.ones(N), 10.0 ** -np.linspace(0, 15, N),
-      np.where(np.arange(N) < 33, 1, 0), np.zeros(N), 1 + 1e-15 * np.arange(N)[::-1]]
+      np.sort(np.abs(rng.standard_normal(M)))[::-1], np.ones(M), 10.0 ** -np.linspace(0, 15, M),
+      np.where(np.arange(M) < 33, 1, 0), np.zeros(M), 1 + 1e-15 * np.arange(M)[::-1]]
   a = np.stack([matrices.with_singular_values(rng, x, *shape, dtype) for x in spectra])
   a = np.concatenate([a, matrices.general(rng, (1,), *shape, dtype)]).astype(dtype)
   chosen = {"subset_by_index": (start, stop)}
@@ -217,7 +230,7 @@ def test_derivatives_of_values(rng):
 
 
 def test_derivatives_of_svd(rng):
-  for shape in ((N, N), (110, N), (N, 110)):
+  for shape in ((M, M), (110, M), (M, 110)):
     a, da = (matrices.general(rng, (), *shape, np.float64) for _ in range(2))
 
     def loss(a, part):
@@ -241,7 +254,8 @@ def test_derivatives_in_many_digits(rng):
   a = matrices.with_eigenvalues(rng, values, np.float64)
   da = matrices.hermitian(rng, (), n, np.float64)
   (w, v), (dw, dv) = jax.jvp(
-      lambda a: tuple(linalg.eigh(a, subset_by_index=(n - 1, n))), (a,), (da,))
+      lambda a: tuple(eigh.eigh_subset_p(
+          a, lower=True, symmetrize=True, start=n - 1, count=1)[:2]), (a,), (da,))
   with mpmath.workdps(30):
     wide, change = mpmath.matrix(a.tolist()), mpmath.matrix(da.tolist())
     start = mpmath.matrix(np.asarray(v)[:, 0].tolist())
@@ -290,6 +304,16 @@ def test_pencils(rng):
   assert np.max(np.abs(a @ v - b @ (v * w[:, None, :]))) <= 1e-10
   np.testing.assert_allclose(w, linalg.eigh_generalized(a, b)[0][:, 20:26], atol=1e-13)
   np.testing.assert_array_equal(w, linalg.eigh_generalized(a, b, eigvals=(20, 25))[0])
+
+
+def test_lists():
+  """A list is a pair too."""
+  a = np.diag(np.arange(4.0))
+  for function in (linalg.eigh, linalg.eigvalsh, linalg.svdvals, linalg.eigh_generalized):
+    x, y = (jax.tree.leaves(function(a, subset_by_index=i)) for i in ([0, 3], (0, 3)))
+    np.testing.assert_array_equal(x[0], y[0])
+  with pytest.raises(TypeError, match="takes subset_by_index as an option"):
+    linalg.eigh(a, subset_by_index=[[0], 3])
 
 
 @pytest.mark.parametrize("wrong", [(1, 0), (-1, 3), (0, N + 1), 3, (1, 2, 3), (0.5, 2)], ids=str)
