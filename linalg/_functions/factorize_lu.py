@@ -175,9 +175,9 @@ class LUFactor:
       raise incompatible("replace", self.matrix, column, row, names=("the factor", "column", "row"))
     check_batches(
         "replace", self.matrix, column, row, ranks=(2, 1, 1), names=("the factor", "column", "row"))
-    a, column, row, place, outside = at_index("replace", index, n, {
+    a, new_column, new_row, place, outside = at_index("replace", index, n, {
         "the factor": (self.matrix, 2), "column": (column, 1), "row": (row, 1)})
-    a = replaced(replaced(a, place, column, -1), place, row, -2)
+    a = replaced(replaced(a, place, new_column, -1), place, new_row, -2)
     return self._of(a, outside)
 
   def _operands(self, name: str, *operands: ArrayLike) -> list[jax.Array]:
