@@ -129,8 +129,7 @@ def columns_of_all(s: Spectrum, v):
     return v[:, :0]
   layout = s.grid.layout
   rows, columns = layout.spec
-  devices = layout.devices(columns)
-  chunk, share = -(-s.grid.n // devices), s.chunk
+  chunk, share = -(-s.grid.n // s.columns), s.chunk
   pad = [(0, -(-x // layout.devices(own)) * layout.devices(own) - x)
          for x, own in zip(v.shape, layout.spec, strict=True)]
 
@@ -138,7 +137,7 @@ def columns_of_all(s: Spectrum, v):
     if not columns:
       return v[:, s.first : s.first + s.wanted]
     here = lax.axis_index(columns)
-    number = s.first + jnp.arange(share * devices, dtype=here.dtype) - here * chunk
+    number = s.first + jnp.arange(share * s.columns, dtype=here.dtype) - here * chunk
     inside = (number >= 0) & (number < chunk)
     part = jnp.where(inside, take(v, jnp.clip(number, 0, chunk - 1), 1), 0)
     part = lax.psum(part, columns)

@@ -43,11 +43,11 @@ class Spectrum(NamedTuple):
   @property
   def shares_columns(self) -> bool:
     """Whether the columns of the result are sharded like A's."""
-    devices = self.grid.layout.devices(self.grid.layout.spec[1])
-    return self.wanted in (0, self.grid.n) or self.wanted % devices == 0
+    return self.wanted in (0, self.grid.n) or self.wanted % self.columns == 0
 
   @property
   def columns(self) -> int:
+    """The devices along A's columns."""
     return self.grid.layout.devices(self.grid.layout.spec[1])
 
   @property
