@@ -470,7 +470,11 @@ struct SolveLogdetVjpProblem {
   template <class E, class N, class M>
   LINALG_INLINE void Store(N n, M k, const FactorsInLanes<E>& factors, int64_t i, int64_t t) const {
     const int64_t steps = shape.steps, below = shape.below(), block = n * n, size = n * k;
-    const int64_t count = std::min<int64_t>(steps - t, BlocksOfRun(n));
+    const int64_t run = BlocksOfRun(n), count = std::min(steps - t, run);
+    if (t > 0) {  // the run before
+      Prefetch<E, true>(a_ct.Diagonal(i) + (t - run) * block, steps * block, run * block);
+      Prefetch<E, true>(a_ct.Lower(i) + (t - run) * block, below * block, run * block);
+    }
     E* const y = factors.y + t * size;
     const auto conjugate = [&] {
       if constexpr (!kIsComplex<T>) return;

@@ -121,15 +121,16 @@ BlockResults<T> ReadBlockResults(const BlockTridiagonalShape& shape, Result& dia
 }
 
 // Requests `count` elements of each system of a group. A processor alone follows few streams, and
-// each lane is one.
-template <class E, class T>
+// each lane is one. They come to the second-level cache: so many requests at once would wait for
+// the few that the first level takes.
+template <class E, bool kWrite = false, class T>
 LINALG_INLINE void Prefetch(const T* source, int64_t stride, int64_t count) {
   const auto first = reinterpret_cast<uintptr_t>(source);
   const auto bytes = static_cast<uintptr_t>(count) * sizeof(T);
   for (int lane = 0; lane < kLanesOf<RealElement<E>>; ++lane) {
     const uintptr_t begin = first + static_cast<uintptr_t>(lane * stride) * sizeof(T);
     for (uintptr_t at = begin & ~uintptr_t{kCacheLine - 1}; at < begin + bytes; at += kCacheLine) {
-      __builtin_prefetch(reinterpret_cast<const void*>(at));
+      __builtin_prefetch(reinterpret_cast<const void*>(at), kWrite, 2);
     }
   }
 }
