@@ -1,7 +1,9 @@
 """Rows of a benchmark, in each of which contenders take turns.
 
-A row runs in a process of its own. A contender that does not compile and run once within --limit
-is left out, and its row begins again without it: XLA's compiler cannot be interrupted.
+A row runs in a process of its own. A contender that does not compile within --limit is left out,
+and its row begins again without it: XLA's compiler cannot be interrupted. JAX's calls of LAPACK may
+deadlock (seen with jaxlib 0.10.2), so a row with a call that does not end begins again, up to
+MOST_ATTEMPTS times in all.
 """
 
 import argparse
@@ -28,6 +30,7 @@ import linalg
 from jobs import ENVIRONMENT
 from run import describe_run, installed, measure, summarise, write
 
+MOST_ATTEMPTS = 3
 Parameters = dict[str, Any]  # of a row, in its order in the table
 
 
@@ -69,8 +72,8 @@ def add_options(parser: argparse.ArgumentParser, rounds: int = 9) -> None:
   add("--slow-call", type=float, default=math.inf, metavar="SECONDS",
       help="time a contender once if its call takes longer")
   add("--limit", type=float, default=60, metavar="SECONDS",
-      help="leave out contenders that take longer to compile and run once; 0 for no limit, and all "
-      "rows in one process (default: %(default)s)")
+      help="leave out contenders that take longer to compile, or for a call; 0 for no limit, and "
+      "all rows in one process (default: %(default)s)")
   add("--quick", action="store_true", help="three rounds of two seconds, and a limit of 20 s")
   add("--output", type=pathlib.Path, help="a JSON file for the times")
   add("--row", type=json.loads, help=argparse.SUPPRESS)  # the one that this process measures
@@ -94,9 +97,35 @@ def _largest_difference(found: Iterable[Any], known: Iterable[Any]) -> float:
        for x, y in pairs if y.size), default=0.0)
 
 
+class _Watch:
+  """Ends the process, with a line for its parent, where one call takes longer than the limit."""
+
+  def __init__(self, limit: float):
+    self._limit = limit
+    self._name, self._count = "", 0
+    threading.Thread(target=self._run, daemon=True).start()
+
+  def watched(self, name: str, call: Callable[[], Any]) -> Callable[[], Any]:
+    def run():
+      self._name, self._count = name, self._count + 1
+      result = call()
+      self._name = ""
+      return result
+
+    return run
+
+  def _run(self) -> None:
+    while True:
+      name, count = self._name, self._count
+      time.sleep(self._limit)
+      if name and (name, count) == (self._name, self._count):
+        print(_STUCK + name, flush=True)
+        os._exit(1)
+
+
 def measure_row(
     benchmark: Benchmark, row: Parameters, args: argparse.Namespace,
-    begin: Callable[[str], None] = lambda name: None
+    begin: Callable[[str], None] = lambda name: None, watch: _Watch | None = None
 ) -> dict[str, Any]:
   """The times of a row's contenders. Calls `begin` with the name of each before it compiles."""
   operands = benchmark.operands(row)
@@ -115,6 +144,9 @@ def measure_row(
         compiled = jax.jit(contender.function).lower(*operands).compile()
         compile_ms[name] = round(1e3 * (time.perf_counter() - start))
       call = functools.partial(lambda f: jax.block_until_ready(f(*operands)), compiled)
+      if watch is not None:
+        call = watch.watched(name, call)
+      begin("")
       compared[name] = list(benchmark.compared(row, name, call()))
     except Exception as error:
       if name == "ours":
@@ -135,14 +167,15 @@ def measure_row(
       "left_out": left_out}
 
 
-_BEGIN, _ROW = "contender ", "row "  # before the lines that a row's process prints
+# The beginnings of the lines that a row's process prints.
+_BEGIN, _STUCK, _ROW = "contender ", "stuck ", "row "
 
 
 def _print_row(benchmark: Benchmark, args: argparse.Namespace) -> None:
   if threads := args.row.get("threads"):  # else all that there are
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
   begin = lambda name: print(_BEGIN + name, flush=True)
-  found = measure_row(benchmark, args.row, args, begin)
+  found = measure_row(benchmark, args.row, args, begin, _Watch(args.limit))
   print(_ROW + json.dumps(found), flush=True)
 
 
@@ -151,8 +184,9 @@ def _print_row(benchmark: Benchmark, args: argparse.Namespace) -> None:
 
 def _run_once(
     row: Parameters, args: argparse.Namespace, left_out: Iterable[str]
-) -> tuple[dict[str, Any], str]:
-  """The result of a process for a row, and the name of the contender that stopped it, if so."""
+) -> tuple[dict[str, Any], str, bool]:
+  """The result of a process for a row, the name of the contender that stopped it, if so, and
+  whether that was in a call."""
   command = [sys.executable, *sys.argv, "--row", json.dumps(row)]
   command += ["--without", *args.without, *left_out]
   lines: queue.Queue[str | None] = queue.Queue()
@@ -167,33 +201,45 @@ def _run_once(
 
     threading.Thread(target=read, daemon=True).start()
     # Python starts and libraries are imported before the first contender.
-    name, found, limit = "ours", None, 2 * args.limit
+    name, found, stuck, limit = "ours", None, "", 2 * args.limit
     try:
       while (line := lines.get(timeout=limit)) is not None:
         if line.startswith(_BEGIN):
           name = line.removeprefix(_BEGIN)
-          limit = args.limit if name else args.seconds + 20 * args.limit
+          limit = args.limit if name else args.seconds + 10 * args.limit
+        elif line.startswith(_STUCK):
+          stuck = line.removeprefix(_STUCK)
         elif line.startswith(_ROW):
           found = json.loads(line.removeprefix(_ROW))
     except queue.Empty:
       process.kill()
-      return {}, name or "measuring"
+      return {}, name or "measuring", not name
+  if stuck:
+    return {}, stuck, True
   if found is None:
     sys.exit(f"The process of {row} ended with {process.returncode} at {name or 'measuring'}.")
-  return found, ""
+  return found, "", False
 
 
 def _measure_apart(
     row: Parameters, args: argparse.Namespace, left_out: dict[str, str]
 ) -> dict[str, Any]:
-  """Adds to `left_out`, by their names, the contenders that take too long."""
+  """Adds to `left_out`, by their names, the contenders that take too long to compile."""
+  attempts: collections.Counter[str] = collections.Counter()
+  stuck: dict[str, str] = {}
   while True:
-    found, name = _run_once(row, args, left_out)
+    found, name, in_call = _run_once(row, args, left_out | stuck)
     if not name:
-      return found | {"left_out": found["left_out"] | left_out}
+      return found | {"left_out": found["left_out"] | left_out | stuck}
+    attempts[name] += 1
+    if in_call and attempts[name] < MOST_ATTEMPTS:
+      continue
     if name in ("ours", "measuring"):
       sys.exit(f"{row}: {name} took longer than the limit.")
-    left_out[name] = f"not within {args.limit:g} s"
+    if in_call:
+      stuck[name] = f"a call did not end in {args.limit:g} s, {MOST_ATTEMPTS} times"
+    else:
+      left_out[name] = f"not within {args.limit:g} s"
 
 
 def run(
@@ -220,6 +266,7 @@ def run(
     else:
       found = measure_row(benchmark, row, args)
     cells.append(row | found)
+    console.print(f"{len(cells)} of {len(rows)} rows", highlight=False)
     for name, reason in found["left_out"].items():
       console.print(f"{row}: without {name}, {reason}", markup=False, highlight=False)
     table.add_row(

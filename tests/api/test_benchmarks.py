@@ -234,6 +234,7 @@ def test_routed_primitives(tmp_path):
 CONTENDERS = """
 import argparse, sys, time
 sys.path.insert(0, sys.argv.pop(1))
+import jax
 import jax.numpy as jnp
 from contenders import Benchmark, Contender, add_options, parse, run
 
@@ -242,11 +243,15 @@ def contenders(row):
     time.sleep(60)
     return x
 
+  def deadlock(x):
+    return jax.pure_callback(lambda x: time.sleep(60) or x, x, x)
+
   def broken(x):
     raise TypeError("no such program")
 
   return {
       "ours": Contender(lambda x: x + row["n"]), "endless": Contender(endless),
+      **({} if row["gradient"] else {"deadlock": Contender(deadlock)}),
       "broken": Contender(broken), "absent": Contender(jnp.sin, library="no_such_library"),
       "other": Contender(lambda x: row["n"] + x + row["error"])}
 
@@ -275,12 +280,13 @@ def test_contenders_that_do_not_end(tmp_path):
   cells = json.loads((tmp_path / "a.json").read_text())["cells"]
   assert len(cells) == 2
   for cell in cells:
-    assert cell["left_out"] == {
+    stuck = {} if cell["gradient"] else {"deadlock": "a call did not end in 6 s, 3 times"}
+    assert cell["left_out"] == stuck | {
         "endless": "not within 6 s", "broken": "failed: TypeError: no such program",
         "absent": "no_such_library is not installed"}
     assert set(cell["seconds"]) == {"ours", "other"} and cell["difference"] == {"other": 0}
     assert cell["speedup"]["other"]["median"] > 0
-  done = run("--limit", "0", "--without", "endless", "--error", "0.5")
+  done = run("--limit", "0", "--without", "endless", "deadlock", "--error", "0.5")
   assert done.returncode != 0 and "other differs by" in done.stderr
 
 
