@@ -386,6 +386,48 @@ def test_general_block_tridiagonal(steps, d, cols, dtype, rng):
   assert np.isnan(again[info != 0]).all()
 
 
+def _eliminated(lower, diagonal, upper, b):
+  """x by elimination of blocks, of one system in wide precision."""
+  wide = np.result_type(b.dtype, np.float64)
+  lower, upper, b = lower.astype(wide), upper.astype(wide), b.astype(wide)
+  right, x, g = np.empty_like(upper), np.empty_like(b), None
+  for t, own in enumerate(diagonal.astype(wide)):
+    rest = b[t]
+    if t > 0:
+      own, rest = own - lower[t - 1] @ g, rest - lower[t - 1] @ x[t - 1]
+    if t + 1 < len(diagonal):
+      g = right[t] = np.linalg.solve(own, upper[t])
+    x[t] = np.linalg.solve(own, rest)
+  for t in reversed(range(len(right))):
+    x[t] -= right[t] @ x[t + 1]
+  return x
+
+
+# From 1024 steps on, teams share a system, whose last chunk is not full.
+@pytest.mark.parametrize("steps, d, cols", [(1030, 3, 2), (1024, 7, 18)])
+def test_long_general_block_tridiagonal(steps, d, cols, dtype, rng):
+  """Chunks, and systems that are eliminated without them: a chunk or a leading block is singular,
+  or there is NaN."""
+  eps = np.finfo(dtype).eps
+  lower, diagonal, upper, _ = recursions.general(rng, (5,), steps, d, dtype)
+  lower[1:3] = upper[1:3] = np.eye(d)  # whose chunks have an odd number of steps
+  diagonal[1:3] = 0
+  diagonal[1:3, 0] = np.eye(d)
+  diagonal[2, 501] = np.eye(d)  # the block after elimination is exactly 0
+  diagonal[3, 700, d - 1, 0] = np.nan
+  b = matrices.general(rng, (5, steps), d, cols, dtype)
+  b[1:3] = b[1:3].round()
+  handler = jax.jit(structured.general_solve_p)
+  x, info = jax.device_get(handler(lower, diagonal, upper, b))
+  np.testing.assert_array_equal(info, [0, 0, 501 * d + 1, -1, 0])
+  assert np.isnan(x[2:4]).all()
+  for i in (0, 1, 4):
+    expected = _eliminated(lower[i], diagonal[i], upper[i], b[i])
+    assert np.abs(x[i] - expected).max() < 100 * d * eps * np.abs(expected).max()
+  alone, _ = jax.device_get(handler(*(y[4:] for y in (lower, diagonal, upper, b))))
+  np.testing.assert_array_equal(alone[0], x[4])
+
+
 def test_many_block_tridiagonal(dtype, rng):
   """So many that a block of threads is full, and that a block of a launch takes several groups."""
   diagonal, lower, b = recursions.definite(rng, (SEVERAL_TEAMS,), 3, 2, dtype)
