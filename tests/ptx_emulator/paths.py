@@ -515,3 +515,33 @@ def test_kalman_smoother(n, m, batch, dtype, rng, monkeypatch):
       *(x if x.shape[0] == 1 else x[1:2] for x in operands), *(x[1:2] for x in moments)))
   for x, y in zip(alone, found, strict=True):
     np.testing.assert_array_equal(x[0], y[1])
+
+
+@pytest.mark.parametrize("n, m, batch", SERIES)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_kalman_smoother_derivatives(n, m, batch, dtype, rng, monkeypatch):
+  """Tangents and adjoints against scans, with a model for each step or for all steps."""
+  dtype, steps = np.dtype(dtype), 4
+  monkeypatch.setenv("LINALG_PTX_SHARED", "99")
+  operands = _state_space(rng, steps, n, m, batch, dtype)
+  moments = jax.device_get(kalman.filter_p(*operands))[:2]
+  known = [operands[i] for i in (1, 2, 7)] + [*moments]
+  smoothed = jax.device_get(kalman.smoother_p(*operands, *moments))
+  directions = [rng.standard_normal(x.shape).astype(dtype) for x in known]
+  cotangents = [rng.standard_normal(x.shape).astype(dtype) for x in smoothed]
+  for i in (1, 4):
+    directions[i] = directions[i] + directions[i].mT
+  cotangents[1] = cotangents[1] + cotangents[1].mT
+  for operation, rest in (
+      (kalman.smoother_jvp_p, directions), (kalman.smoother_vjp_p, cotangents)):
+    given = *known, *smoothed, *rest
+    results = jax.device_get(operation(*given))
+    expected = jax.device_get(jax.jit(operation._rules.fallback)(*given))
+    for i, (x, y) in enumerate(zip(results, expected, strict=True)):
+      if operation is kalman.smoother_vjp_p and i in (1, 4):
+        y = (y + y.mT) / 2
+      scale = np.abs(y).max(initial=1)
+      np.testing.assert_allclose(x / scale, y / scale, rtol=0, atol=3e3 * np.finfo(dtype).eps)
+    alone = operation(*(x if x.shape[0] == 1 else x[1:2] for x in given))
+    for x, y in zip(jax.device_get(alone), results, strict=True):
+      np.testing.assert_array_equal(x[0], y[1] if len(y) > 1 else x[0])
