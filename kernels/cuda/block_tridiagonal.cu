@@ -312,47 +312,38 @@ struct TeamSubstitute {
         neighbours(layout.Take<E>(problem.shape.d * ld_columns)) {}
 
   __device__ void Run(const Team& team, int64_t unit, char* slice) const {
-    if (problem.forward) Sweep(team, unit, slice, /*back=*/false, problem.b.data);
-    if (problem.back) {
-      Sweep(team, unit, slice, /*back=*/true, problem.forward ? problem.x.data : problem.b.data);
-    }
-  }
-
- private:
-  __device__ __forceinline__ void Sweep(const Team& team, int64_t unit, char* slice, bool back,
-                                        const E* source) const {
-    const int64_t steps = problem.shape.steps, pitch = problem.x.cols;
+    const int64_t steps = problem.shape.steps;
     const int n = static_cast<int>(problem.shape.d), ld = this->ld, ldy = ld_columns;
     const auto [system, col, k] = problem.units(unit);
     E *const l = factor.In(slice), *const b = below.In(slice);
-    E *y = columns.In(slice), *neighbour = neighbours.In(slice);
-    // The block, or its adjoint.
-    const auto load = [&](const E* block, E* target) {
-      team::Move<E>(
-          team, n, n, [=](int row, int j) { return LoadGlobal(block + row * n + j); },
-          [=](int row, int j, E x) {
-            target[back ? j * ld + row : row * ld + j] = back ? Conj(x) : x;
-          });
-    };
-    for (int64_t done = 0; done < steps; ++done) {
-      const int64_t t = back ? steps - 1 - done : done;
-      const int64_t place = problem.x.Place(system, t * n, col);
-      load(problem.factor.At(system, t), l);
-      team::Move<E>(
-          team, n, k, [=](int row, int j) { return LoadGlobal(source + place + row * pitch + j); },
-          [=](int row, int j, E x) { y[row * ldy + j] = x; });
-      if (done > 0) {
-        load(problem.below.At(system, back ? t : t - 1), b);
-        SubtractProduct(team, n, k, n, b, ld, neighbour, ldy, y, ldy);
-      }
-      team::Substitute(team, n, l, ld, /*lower=*/!back, /*unit_diagonal=*/false, k, y, ldy);
-      E* const to = problem.x.data + place;
-      team::Move<E>(
-          team, n, k, [=](int row, int j) { return y[row * ldy + j]; },
-          [=](int row, int j, E x) { StoreGlobal<E>(x, to + row * pitch + j); });
-      E* const last = neighbour;
-      neighbour = y;
-      y = last;
+    const ColumnSweep sweep{.range = {system, 0, 0, static_cast<int>(steps)},
+                            .steps = steps,
+                            .cols = problem.units.cols,
+                            .col = col,
+                            .n = n,
+                            .width = k,
+                            .ld = ldy};
+    for (int pass = problem.forward ? 0 : 1; pass < (problem.back ? 2 : 1); ++pass) {
+      const bool back = pass == 1;
+      // The block, or its adjoint.
+      const auto load = [&](const E* block, E* target) {
+        team::Move<E>(
+            team, n, n, [=](int row, int j) { return LoadGlobal(block + row * n + j); },
+            [=](int row, int j, E x) {
+              target[back ? j * ld + row : row * ld + j] = back ? Conj(x) : x;
+            });
+      };
+      const auto solve = [&](int64_t t, E* y, E* neighbour) {
+        load(problem.factor.At(system, t), l);
+        if (back ? t + 1 < steps : t > 0) {
+          load(problem.below.At(system, back ? t : t - 1), b);
+          SubtractProduct(team, n, k, n, b, ld, neighbour, ldy, y, ldy);
+        }
+        team::Substitute(team, n, l, ld, /*lower=*/!back, /*unit_diagonal=*/false, k, y, ldy);
+        return y;
+      };
+      sweep.Run(team, back, back && problem.forward ? problem.x.data : problem.b.data,
+                problem.x.data, columns.In(slice), neighbours.In(slice), solve);
     }
   }
 };
