@@ -105,11 +105,8 @@ struct ThreadFactor {
     for (int64_t first = 0; first < shape.steps; first += run) {
       const int64_t last = first + run < shape.steps ? first + run : shape.steps;
       const int64_t last_lower = last < shape.steps ? last : shape.steps - 1;
-      const auto at = [](const auto& blocks) {
-        return [&blocks](int64_t i, int64_t t, unsigned k) { return blocks.At(i, t) + k; };
-      };
-      diagonals.Load(block, first, last, at(problem.diagonal));
-      lowers.Load(block, first, last_lower, at(problem.lower));
+      diagonals.Load(block, first, last, problem.diagonal.Places());
+      lowers.Load(block, first, last_lower, problem.lower.Places());
       FinishCopies();
       __syncthreads();
       for (int64_t t = first; works && t < last; ++t) {
@@ -136,8 +133,8 @@ struct ThreadFactor {
         previous = kept;
       }
       __syncthreads();
-      diagonals.Store(block, first, last, at(problem.factor));
-      lowers.Store(block, first, last_lower, at(problem.below));
+      diagonals.Store(block, first, last, problem.factor.Places());
+      lowers.Store(block, first, last_lower, problem.below.Places());
       __syncthreads();
     }
     if (!works) return;
@@ -260,22 +257,14 @@ struct ThreadSubstitute {
       const int64_t last = first + run < shape.steps ? first + run : shape.steps;
       // Slot t - first has the block that joins step t to its neighbour: B of t or of t - 1.
       const int64_t shift = kBack ? 0 : 1;
-      const auto column = [&](auto* data) {
-        return [=, this](int64_t unit, int64_t row, unsigned col) {
-          const auto [system, first_col, left] = problem.units(unit);
-          const bool is_there = static_cast<int>(col) < left;
-          return is_there ? data + problem.x.Place(system, row, first_col + col) : nullptr;
-        };
-      };
-      diagonals.Load(block, first, last, [&](int64_t unit, int64_t t, unsigned place) {
-        return problem.factor.At(problem.units(unit).system, t) + place;
-      });
+      diagonals.Load(block, first, last, problem.factor.Places(problem.units));
       lowers.Load(block, first, last, [&](int64_t unit, int64_t t, unsigned place) {
         const int64_t from = t - shift;
         const bool is_there = from >= 0 && from < shape.below();
         return is_there ? problem.below.At(problem.units(unit).system, from) + place : nullptr;
       });
-      columns.Load(block, first * n, last * n, column(source));
+      const Columns<const E> right{source, problem.x.rows, problem.x.cols};
+      columns.Load(block, first * n, last * n, right.Places(problem.units));
       FinishCopies();
       __syncthreads();
       for (int64_t done = 0; works && done < last - first; ++done) {
@@ -289,7 +278,7 @@ struct ThreadSubstitute {
         for (int j = 0; j < n * k; ++j) neighbour[j] = y[j];
       }
       __syncthreads();
-      columns.Store(block, first * n, last * n, column(problem.x.data));
+      columns.Store(block, first * n, last * n, problem.x.Places(problem.units));
       __syncthreads();
     }
   }
@@ -384,11 +373,8 @@ struct ThreadInverse {
       const int64_t first = turn * run;
       const int64_t last = first + run < shape.steps ? first + run : shape.steps;
       const int64_t last_lower = last < shape.steps ? last : shape.steps - 1;
-      const auto at = [](const auto& blocks) {
-        return [&blocks](int64_t i, int64_t t, unsigned k) { return blocks.At(i, t) + k; };
-      };
-      diagonals.Load(block, first, last, at(problem.factor));
-      lowers.Load(block, first, last_lower, at(problem.below));
+      diagonals.Load(block, first, last, problem.factor.Places());
+      lowers.Load(block, first, last_lower, problem.below.Places());
       FinishCopies();
       __syncthreads();
       for (int64_t t = last - 1; works_here && t >= first; --t) {
@@ -398,8 +384,8 @@ struct ThreadInverse {
         for (int k = 0; k < size; ++k) l[k] = inverse[k];
       }
       __syncthreads();
-      diagonals.Store(block, first, last, at(problem.diagonal));
-      lowers.Store(block, first, last_lower, at(problem.lower));
+      diagonals.Store(block, first, last, problem.diagonal.Places());
+      lowers.Store(block, first, last_lower, problem.lower.Places());
       __syncthreads();
     }
   }

@@ -151,6 +151,16 @@ struct Blocks {
   __device__ __forceinline__ E* At(int64_t system, int64_t step) const {
     return data + system * stride + step * size;
   }
+
+  // The places of elements, as RowsOfRun asks for them, of systems or of units of their columns.
+  __device__ __forceinline__ auto Places() const {
+    return [this](int64_t i, int64_t t, unsigned k) { return At(i, t) + k; };
+  }
+  __device__ __forceinline__ auto Places(const ColumnUnits& units) const {
+    return [this, &units](int64_t unit, int64_t t, unsigned k) {
+      return At(units(unit).system, t) + k;
+    };
+  }
 };
 
 template <class T>
@@ -168,6 +178,14 @@ struct Columns {
 
   __device__ __forceinline__ int64_t Place(int64_t system, int64_t row, int64_t col) const {
     return (system * rows + row) * cols + col;
+  }
+
+  // The places of the elements of units, or null beyond the last column.
+  __device__ __forceinline__ auto Places(const ColumnUnits& units) const {
+    return [this, &units](int64_t unit, int64_t row, unsigned col) {
+      const auto [system, first_col, left] = units(unit);
+      return static_cast<int>(col) < left ? data + Place(system, row, first_col + col) : nullptr;
+    };
   }
 };
 

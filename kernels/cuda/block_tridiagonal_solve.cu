@@ -85,11 +85,8 @@ struct ThreadEliminate {
     for (int64_t first = 0; first < shape.steps; first += run) {
       const int64_t last = first + run < shape.steps ? first + run : shape.steps;
       const int64_t last_upper = last < shape.steps ? last : shape.steps - 1;
-      const auto at = [](const auto& blocks) {
-        return [&blocks](int64_t i, int64_t t, unsigned k) { return blocks.At(i, t) + k; };
-      };
-      diagonals.Load(block, first, last, at(problem.diagonal));
-      uppers.Load(block, first, last_upper, at(problem.upper));
+      diagonals.Load(block, first, last, problem.diagonal.Places());
+      uppers.Load(block, first, last_upper, problem.upper.Places());
       // Slot t - first has the block beside step t, of index t - 1.
       lowers.Load(block, first, last, [&](int64_t i, int64_t t, unsigned k) {
         return t > 0 ? problem.lower.At(i, t - 1) + k : nullptr;
@@ -116,9 +113,9 @@ struct ThreadEliminate {
         previous = kept;
       }
       __syncthreads();
-      diagonals.Store(block, first, last, at(problem.factors));
-      uppers.Store(block, first, last_upper, at(problem.right));
-      pivots.Store(block, first, last, at(problem.pivots));
+      diagonals.Store(block, first, last, problem.factors.Places());
+      uppers.Store(block, first, last_upper, problem.right.Places());
+      pivots.Store(block, first, last, problem.pivots.Places());
       __syncthreads();
     }
     if (works) problem.info[block.first + threadIdx.x] = failure.Info(n);
@@ -251,18 +248,6 @@ struct ThreadSubstitute {
     char* const slice = block.Slice(works ? threadIdx.x : 0);
     E* const neighbour = neighbours.In(slice);
     const int64_t runs = (shape.steps + run - 1) / run;
-    const auto column = [&](auto* data) {
-      return [=, this](int64_t unit, int64_t row, unsigned col) {
-        const auto [system, first_col, left] = problem.units(unit);
-        const bool is_there = static_cast<int>(col) < left;
-        return is_there ? data + problem.x.Place(system, row, first_col + col) : nullptr;
-      };
-    };
-    const auto at = [&](const auto& blocks) {
-      return [&, this](int64_t unit, int64_t t, unsigned place) {
-        return blocks.At(problem.units(unit).system, t) + place;
-      };
-    };
     const bool fails = works && known.info[problem.units(block.first + threadIdx.x).system] != 0;
     for (int64_t turn = 0; turn < 2 * runs; ++turn) {
       const bool back = turn >= runs;
@@ -275,11 +260,12 @@ struct ThreadSubstitute {
         return t > 0 ? known.lower.At(system, t - 1) + place : nullptr;
       });
       if (!back) {
-        diagonals.Load(block, first, last, at(known.factors));
-        pivots.Load(block, first, last, at(known.pivots));
+        diagonals.Load(block, first, last, known.factors.Places(problem.units));
+        pivots.Load(block, first, last, known.pivots.Places(problem.units));
       }
-      columns.Load(block, first * n, last * n,
-                   column(back ? static_cast<const E*>(problem.x.data) : problem.b.data));
+      const Columns<const E> source{back ? problem.x.data : problem.b.data, problem.x.rows,
+                                    problem.x.cols};
+      columns.Load(block, first * n, last * n, source.Places(problem.units));
       FinishCopies();
       __syncthreads();
       for (int64_t done = 0; works && done < last - first; ++done) {
@@ -302,7 +288,7 @@ struct ThreadSubstitute {
         }
       }
       __syncthreads();
-      columns.Store(block, first * n, last * n, column(problem.x.data));
+      columns.Store(block, first * n, last * n, problem.x.Places(problem.units));
       __syncthreads();
     }
   }
