@@ -99,9 +99,9 @@ consteval Backends CpuOnly([[maybe_unused]] std::string_view on_gpu) { return kC
         "Rkm Rknn! Rknn! Rkmn! Rkmm! Rn Rnn! Rkn Rkm Rknn! > Rkn R I")                          \
   visit(linalg_kalman_smoother, kBoth,                                                          \
         "Rkm Rknn Rknn Rkmn Rkmm Rn Rnn Rkn Rkm Rkm Rkn Rknn > Rkn Rknn")                       \
-  visit(linalg_kalman_smoother_jvp, CpuOnly("scans over the steps"),                            \
+  visit(linalg_kalman_smoother_jvp, kBoth,                                                     \
         "Rknn Rknn Rkn Rkn Rknn Rkn Rknn Rknn Rknn Rkn Rkn Rknn > Rkn Rknn")                    \
-  visit(linalg_kalman_smoother_vjp, CpuOnly("scans over the steps"),                            \
+  visit(linalg_kalman_smoother_vjp, kBoth,                                                     \
         "Rknn Rknn Rkn Rkn Rknn Rkn Rknn Rkn Rknn > Rknn Rknn Rkn Rkn Rknn")                    \
   visit(linalg_lu, kBoth, "Tmn > Tmn IX Im I")                                                  \
   visit(linalg_lu_pivots_to_permutation, kBoth, "Ik > IP")                                      \

@@ -585,7 +585,8 @@ def _general_transpose(cotangents, operands):
   return None, None, None, x
 
 
-# Long systems are not divided: a chunk may have a singular leading minor where A has none.
+# Long systems are not divided here: a chunk may have a singular leading minor where A has none. The
+# CUDA handler divides them, with row exchanges across blocks and the elimination to fall back on.
 general_solve_p: ffi.Operation = ffi.operation(
     "linalg_block_tridiagonal_solve",
     "s d d, t d d, s d d, t d k -> t d k, ()",
