@@ -72,16 +72,14 @@ def factors(a):
   q, r = dist.qr(a, axes=AXES)
   u, p = dist.polar(a, axes=AXES)
   left, s, right = dist.svd(a, axes=AXES)
-  near = (left * jnp.sqrt(s)) @ right
-  return sum(jnp.sum(jnp.sin(x)) for x in (q, r, u, p, near)) + jnp.sum(s**3)
+  return sum(jnp.sum(jnp.sin(x)) for x in (q, r, u, p, left**2, right**2)) + jnp.sum(jnp.sin(s))
 
 
 def expected_factors(a):
   q, r = jnp.linalg.qr(a)
   left, s, right = jnp.linalg.svd(a)
   u, p = left @ right, right.T @ (s[:, None] * right)
-  near = (left * jnp.sqrt(s)) @ right
-  return sum(jnp.sum(jnp.sin(x)) for x in (q, r, u, p, near)) + jnp.sum(s**3)
+  return sum(jnp.sum(jnp.sin(x)) for x in (q, r, u, p, left**2, right**2)) + jnp.sum(jnp.sin(s))
 
 
 def batch(a):
