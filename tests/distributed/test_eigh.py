@@ -51,6 +51,19 @@ def test_results(layout, kind, dtype, rng):
 
 
 @pytest.mark.extended
+@pytest.mark.parametrize("name", ["eigh", "svd"])
+def test_bits_in_any_layout(name, rng):
+  """On eight devices they do not depend on how the matrix is sharded."""
+  a = hermitian(rng, N, np.float64)
+  mesh = make_mesh((4, 2), ("x", "y"), AxisType.Explicit)
+  specs = (P("x", "y"), P(("x", "y"), None), P(None, ("x", "y")), P("y", "x"))
+  found = [getattr(dist, name)(jax.device_put(a, NamedSharding(mesh, spec))) for spec in specs]
+  for other in found[1:]:
+    for mine, theirs in zip(other, found[0], strict=True):
+      np.testing.assert_array_equal(mine, theirs)
+
+
+@pytest.mark.extended
 @pytest.mark.parametrize("layout", ["both", "rows", "columns"])
 def test_values_alone(layout, rng):
   """They are those of `eigh`, bit for bit."""
@@ -341,6 +354,14 @@ def test_empty_matrices():
     w, v = dist.eigh_generalized(a, a, axes=AXES)
   assert w.shape == (0,)
   assert all(x.shape == (0, 0) and x.dtype == a.dtype for x in (*found, v))
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
+def test_no_eigenpairs(kind, rng):
+  """An empty subset, called without `jit`."""
+  w, v = dist.eigh(place(hermitian(rng, N, np.float64), "both", kind), subset_by_index=(5, 5))
+  assert w.shape == (0,) and v.shape == (N, 0)
 
 
 def test_a_sharded_batch():
