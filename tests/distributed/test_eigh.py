@@ -189,7 +189,8 @@ LOSSES = {
     "funm_hermitian": lambda m, a, c: jnp.sum(
         (m.funm_hermitian(a, lambda w, t: jnp.tanh(w - t), args=(0.3,)) * c).real),
     "inverse_pth_root": lambda m, a, c: jnp.sum(
-        (m.inverse_pth_root(a @ a, 4, ridge_epsilon=1e-3) * c).real),
+        (m.inverse_pth_root(a + 40 * jnp.eye(len(a), dtype=a.dtype), 4, ridge_epsilon=1e-3)
+         * c).real),
     "eigh_generalized": lambda m, a, c: _of_both(
         m.eigh_generalized(a, c + 40 * jnp.eye(len(a))), c),
 }
