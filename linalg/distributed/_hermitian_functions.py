@@ -166,7 +166,7 @@ def _shifted_inverse_root(p):
 
 
 def _shift(w, ridge, epsilon):
-  """What is added to the eigenvalues."""
+  """Returns the number to add to each eigenvalue, in a tuple."""
   largest = jnp.max(w, axis=-1, initial=0)
   shift = ridge * largest + epsilon
   return (jnp.maximum(shift, jnp.finfo(largest.dtype).tiny ** 0.5 * largest),)
