@@ -33,6 +33,8 @@ consteval Backends CpuOnly([[maybe_unused]] std::string_view on_gpu) { return kC
   visit(linalg_balance, CpuOnly("each row waits for the row before"),                             \
         "Tnn > Tnn Rn In", "permute", "scale")                                                 \
   visit(linalg_banded_solve, kBoth, "TWn Tmn Tnm > Tnm I")                                      \
+  visit(linalg_bidiagonal_svd_rows, CpuOnly("all singular vectors, of which some rows are taken"), \
+        "Rn RJ Ik Im > Rn Rkn Rmn I")                                                           \
   visit(linalg_block_tridiagonal_cholesky, kBoth, "Tmnn THnn > Tmnn THnn R I")                  \
   visit(linalg_block_tridiagonal_chunks, CpuOnly("scans over the blocks of a chunk"),           \
         "Tmnn THnn > Tmnn THnn Tmnn R I")                                                       \
