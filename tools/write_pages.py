@@ -89,7 +89,7 @@ def by_kind() -> str:
 
   rows = [(title(page), _code(x.name for x in functions)) for page, functions in pages.items()]
   beyond = [x.name for x in CATALOGUE if x.module == "linalg.scipy" and x.behaviours]
-  rows.append(("Only in `linalg.scipy`", _code(beyond)))
+  rows.append(("With SciPy's parameters, in `linalg.scipy`", _code(beyond)))
   return _table("| Kind | Functions |", rows)
 
 
