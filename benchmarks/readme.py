@@ -5,7 +5,7 @@
   python tools/write_pages.py
 
 takes some five minutes on a quiet machine. run.py times the operations and clients.py the programs.
-With `--keep FOLDER`, a run that was interrupted goes on with what is there.
+A run that was interrupted goes on with what is in the folder of `--keep`.
 """
 
 import argparse

@@ -6,9 +6,8 @@ A program calls the primitive for one batch after another in a scan, as a simula
 does. The cost to start the program is then shared by `--calls` calls. Cells that are slower than
 `--below` are measured again. The last figure counts, and the table at the end lists what is left.
 
-With `--minutes`, single matrices come first, and cells for which no time is left are counted and
-named. A row of the file is one cell: the times of a call in microseconds, and the median and the
-quartiles of the ratios.
+Single matrices come first. Cells for which `--minutes` leaves no time are counted and named.
+A row of the file is one cell: the times of a call in microseconds, and the median and the quartiles of the ratios.
 """
 
 import argparse

@@ -190,8 +190,11 @@ def roofline_missing() -> str:
   of_reason: dict[str, list[str]] = {}
   for name, why in run.found["missing"].items():
     title, _, cores = name.partition(", ")
-    of_reason.setdefault(why, []).append(f"{TITLES.get(title, title)} on {cores}")
-  lines = [f"- Some rows, {why}: {'; '.join(names)}." for why, names in of_reason.items()]
+    names = of_reason.setdefault(why.capitalize(), [""])
+    names[-1] += f"{', ' if names[-1] else ''}{TITLES.get(title, title)} ({cores})"
+    names += [""] * (names[-1].count("(") == 4)
+  lines = [f"- {why}, some rows:\n" + "\n".join(f"  - {name}" for name in names)
+           for why, names in of_reason.items()]
   lines += [f"- {TITLES[name]}: {len(reasons)} cells failed, the first with “{reasons[0]}”."
             for name, reasons in failures.items()]
   return "\n".join(lines or ["No contender lacks a row that it could have."]) + "\n"
@@ -310,10 +313,10 @@ def readme_slower() -> str:
       speedup(cell) for cell in load(RESULTS / SLOW_GPU)["cells"]
       if (cell["op"], cell["n"], cell["dtype"]) == ("cholesky", 128, "f64"))
   return (
-      f"- A call with one matrix of n ≤ 12 runs at {_ratio(lone[0])} to {_ratio(lone[-1])} times stock "
-      "JAX's speed, depending on the operation.\n"
-      f"- `det` of 2 by 2 matrices runs at {_ratio(det['f32'])} times stock's speed in float32. Stock "
-      "JAX uses a formula there, which XLA fuses.\n"
+      f"- A call with one matrix of n ≤ 12 runs at {_ratio(lone[0])} to {_ratio(lone[-1])} times "
+      "stock JAX's speed, depending on the operation.\n"
+      f"- `det` of 2 by 2 matrices runs at {_ratio(det['f32'])} times stock's speed in float32. "
+      "Stock JAX uses a formula there, which XLA fuses.\n"
       f"- `cholesky` of n = 128 in float64 on an H200 runs at {_ratio(gpu)} times the speed of "
       f"cuSOLVER's batched routine\n  ([results](benchmarks/results/{SLOW_GPU})).\n"
       "- On TPUs and on AMD's or Apple's GPUs the functions call stock JAX.")
