@@ -7,7 +7,8 @@ does. The cost to start the program is then shared by `--calls` calls. Cells tha
 `--below` are measured again. The last figure counts, and the table at the end lists what is left.
 
 Single matrices come first. Cells for which `--minutes` leaves no time are counted and named.
-A row of the file is one cell: the times of a call in microseconds, and the median and the quartiles of the ratios.
+A row of the file is one cell: the times of a call in microseconds, and the median and the
+quartiles of the ratios.
 """
 
 import argparse

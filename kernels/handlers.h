@@ -43,6 +43,8 @@ consteval Backends CpuOnly([[maybe_unused]] std::string_view on_gpu) { return kC
   visit(linalg_block_tridiagonal_inverse_blocks, kBoth, "Tmnn THnn > Tmnn THnn")                \
   visit(linalg_block_tridiagonal_solve, kBoth, "THnn Tmnn THnn Tmnk > Tmnk I")                  \
   visit(linalg_block_tridiagonal_solve_logdet, kBoth, "Tmnn THnn Tmnk > Tmnk R I")              \
+  visit(linalg_block_tridiagonal_solve_logdet_vjp, CpuOnly("solves and products"),              \
+        "Tmnn THnn Tmnk Tmnk R > Tmnn THnn Tmnk")                                               \
   visit(linalg_cholesky, kBoth, "Tnn > Tnn I", "lower", "symmetrize")                           \
   visit(linalg_cholesky_banded, kBoth, "TWn > TWn I", "lower")                                  \
   visit(linalg_cholesky_banded_solve, kBoth, "TWn Tnm > Tnm", "lower")                          \

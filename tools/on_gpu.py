@@ -156,8 +156,10 @@ def steps(
       "large": on_gpu(25, "-k", "more_elements", processes=0),
       "block-tridiagonal": recursion(
           "block-tridiagonal", "block_tridiagonal.py", 15, "--rows", "8", "--shapes", "1x4096",
-          "--slow-call", "1"),
-      "kalman": recursion("kalman", "kalman.py", 20, "--batch", "4096"),
+          "--slow-call", "1", "--long-shapes", "", "--limit", "0"),
+      "kalman": recursion(
+          "kalman", "kalman.py", 20, "--functions", "filter", "--shapes", "4096x500", "--limit",
+          "0"),
       "gradients": benchmark(
           "gradients", 25, "--gradients", "--ops", *MAIN_OPS, "--sizes", "4", "16", "32",
           "--batches", "20000", "--dtypes", "f32", "--seconds-per-cell", "0.05"),
