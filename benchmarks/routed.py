@@ -1,16 +1,20 @@
 """Times each primitive that `linalg.accelerate` routes against JAX's own, in small batches.
 
-  python benchmarks/routed.py --output times.json
+  python benchmarks/routed.py --minutes 15 --output times.json
 
 A program calls the primitive for one batch after another in a scan, as a simulation or a filter
 does. The cost to start the program is then shared by `--calls` calls. Cells that are slower than
 `--below` are measured again. The last figure counts, and the table at the end lists what is left.
+
+Single matrices come first. Cells for which `--minutes` leaves no time are counted and named.
+A row of the file is one cell: the times of a call in microseconds, and the median and the
+quartiles of the ratios.
 """
 
 import argparse
 import itertools
-import json
 import pathlib
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -137,8 +141,8 @@ def cells_of(args: argparse.Namespace) -> list[dict[str, Any]]:
 
   return [
       {"op": op, "n": n, "batch": batch, "dtype": dtype}
-      for op, dtype, n, batch in itertools.product(
-          args.ops, args.dtypes, args.sizes, args.batches) if exists(op, dtype, batch)]
+      for batch, op, dtype, n in itertools.product(
+          args.batches, args.ops, args.dtypes, args.sizes) if exists(op, dtype, batch)]
 
 
 def measure_cell(cell: dict[str, Any], args: argparse.Namespace) -> dict[str, Any]:
@@ -173,9 +177,13 @@ def line_of(row: dict[str, Any]) -> str:
           f"{times} µs")
 
 
-def measure_all(args: argparse.Namespace) -> list[dict[str, Any]]:
+def measure_all(args: argparse.Namespace) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+  """The rows, and the cells for which no time was left."""
   rows: list[dict[str, Any]] = []
+  end = time.monotonic() + 60 * args.minutes
   for index, cell in enumerate(cells := cells_of(args)):
+    if time.monotonic() > end:
+      return rows, cells[index:]
     if index == 0 or cell["op"] != cells[index - 1]["op"]:
       jax.clear_caches()  # a process can map only so many compiled programs
       print(f"{index} of {len(cells)} cells, next {cell['op']}", flush=True)
@@ -192,7 +200,16 @@ def measure_all(args: argparse.Namespace) -> list[dict[str, Any]]:
       rows.append(cell | result)
       if speedup(rows[-1]) < args.below:
         print(line_of(rows[-1]), flush=True)
-  return rows
+  return rows, []
+
+
+def compact(row: dict[str, Any]) -> dict[str, Any]:
+  """A row with fewer names, for a file of thousands."""
+  microseconds = {name: run._rounded(1e6 * x) for name, x in row["seconds"].items()}
+  ratio = row["speedup"]["stock"]
+  return {key: row[key] for key in ("op", "n", "batch", "dtype")} | {
+      "us": [microseconds["ours"], microseconds["stock"]],
+      "ratio": [ratio["median"], ratio["q1"], ratio["q3"]]}
 
 
 def main() -> None:
@@ -208,19 +225,27 @@ def main() -> None:
   add("--rounds", type=int, default=15)
   add("--seconds-per-cell", type=float, default=0.2)
   add("--below", type=float, default=0.95, help="slower cells are measured again and listed")
+  add("--minutes", type=float, default=float("inf"), help="no further cell after this time")
   add("--repeats", type=int, default=2, help="of slower cells")
   add("--output", type=pathlib.Path, help="a file of JSON for all rows")
   args = parser.parse_args()
   jax.config.update("jax_enable_x64", True)
   jax.config.update("jax_platforms", "cpu")
-  rows = measure_all(args)
+  rows, left = measure_all(args)
   if args.output:
-    args.output.write_text(json.dumps(run.describe_run("routed.py", ["jax", "scipy"]) | {
-        "cells": rows}, indent=1))
+    header = run.describe_run("routed.py", ["jax", "scipy"])
+    run.write(args.output, header | {"not_measured": len(left)}, [compact(row) for row in rows])
   slow = sorted((row for row in rows if speedup(row) < args.below), key=speedup)
   print()
   for row in slow:
     print(line_of(row))
+  for batch in args.batches:
+    of_batch = [row for row in rows if row["batch"] == batch]
+    below = sum(speedup(row) < args.below for row in of_batch)
+    print(f"batch {batch}: {below} of {len(of_batch)} cells below {args.below}")
+  if left:
+    names = ", ".join(dict.fromkeys(f"{cell['op']} of batch {cell['batch']}" for cell in left))
+    print(f"Not measured for lack of time: {len(left)} cells: {names}")
   print(f"{len(slow)} of {len(rows)} cells below {args.below}")
 
 

@@ -11,13 +11,16 @@ import argparse
 import ast
 import functools
 import importlib
+import importlib.util
 import inspect
-import json
 import pathlib
 import re
 import sys
+import tempfile
 from collections.abc import Callable, Iterable
 from typing import Any
+
+import result_pages
 
 from linalg import _catalogue
 from linalg._catalogue import CATALOGUE, Function, sharded
@@ -247,9 +250,9 @@ def issues(kind: str) -> str:
 
 
 def issue_times() -> str:
-  """The times of the one file of results that benchmarks/issues.py has written."""
-  (path,) = (ROOT / "benchmarks" / "results").glob("*-issues-*.json")
-  found = json.loads(path.read_text())
+  """The times of the newest file of results that benchmarks/issues.py has written."""
+  path = result_pages.newest("issues")
+  found = result_pages.load(path)
   rows = []
   for cell in found["cells"]:
     times = cell["times"]
@@ -260,17 +263,13 @@ def issue_times() -> str:
   table = _table(
       "| Issue | Program | Stock JAX, ms | Accelerated, times as fast | `linalg`, times as fast |",
       rows)
-  machine = found["machine"]
-  return (
-      f"{table}\n`{found['command']}`, {machine['cores']} cores of an {machine['cpu']}, jax "
-      f"{found['versions']['jax']}, {found['date'][:10]} "
-      f"([results](../{path.relative_to(ROOT)})).\n")
+  return f"{table}\n{result_pages.described(found, path)}"
 
 
 PARTS = {
     **{f"issues-{kind}": functools.partial(issues, kind)
        for kind in ("speed", "failures", "gradients", "sharding", "missing")},
-    "issue-times": issue_times,
+    "issue-times": issue_times, **result_pages.ROOFLINE, **result_pages.README,
     "by-kind": by_kind, "at-a-glance": at_a_glance, "composed": composed, "handlers": handlers,
     "of-scipy": of_scipy, "signatures": signatures, "migration": migration, "missing": missing,
     "cpu-only": cpu_only, "kernels": kernels}
@@ -318,11 +317,24 @@ def pages() -> list[pathlib.Path]:
       *sorted(docs.rglob("*.rst"))]
 
 
+def drawn(path: pathlib.Path) -> str:
+  """The text of the figure of speeds as it should be."""
+  spec = importlib.util.spec_from_file_location("draw", path.parent / "draw.py")
+  assert spec and spec.loader
+  draw = importlib.util.module_from_spec(spec)
+  spec.loader.exec_module(draw)
+  with tempfile.TemporaryDirectory() as folder:
+    draw.speed(pathlib.Path(folder), result_pages.newest("readme"))
+    return (pathlib.Path(folder) / path.name).read_text()
+
+
 def main() -> int:
   parser = argparse.ArgumentParser(description="Writes the generated parts of the documentation.")
   parser.add_argument("--check", action="store_true", help="write nothing; fail if one differs")
   check = parser.parse_args().check
-  old = [(path, text) for path in pages() if (text := written(path)) != path.read_text()]
+  figure = ROOT / "docs" / "figures" / "speed.svg"
+  texts = {path: written(path) for path in pages()} | {figure: drawn(figure)}
+  old = [(path, text) for path, text in texts.items() if text != path.read_text()]
   for path, text in old:
     print(path.relative_to(ROOT), "is out of date" if check else "is written")
     if not check:

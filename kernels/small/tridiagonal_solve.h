@@ -14,7 +14,8 @@ struct Tridiagonal {
   Pointer lower, diagonal, upper, second;
 };
 
-// Replaces the row-major `x` (n, cols) by A⁻¹ x, and the diagonals by U's. Returns info: 0, the
+// Replaces the row-major `x` (n, cols) by A⁻¹ x, and the diagonals by U's. `lower` is overwritten
+// too. Returns info: 0, the
 // 1-based index of the first zero pivot, or kHoldsNaN where a pivot is NaN. x is NaN if info is not
 // 0. `perturb` raises pivots smaller than eps max |U| to that size.
 template <class E, class Pointer = E*>
@@ -22,12 +23,14 @@ LINALG_INLINE RealElement<E> SolveTridiagonal(int n, Tridiagonal<Pointer> a, boo
                                               Pointer x) {
   using V = RealElement<E>;
   const E zero = FromReal<E>(V{});
+  const V one = Broadcast<V>(1);
   V info{}, largest{};
-  Mask<V> undefined = V{} != V{};
+  Mask<V> undefined = V{} != V{}, scaled = undefined;
   if (n > 0) a.upper[n - 1] = zero;
   for (int i = 0; i < n; ++i) {
     const Pointer row = x + i * cols;
     a.second[i] = zero;
+    Divisor<E> divisor;
     if (i + 1 < n) {
       E head = a.lower[i + 1], middle = a.diagonal[i + 1], tail = a.upper[i + 1];
       const auto exchanged = Magnitude(a.diagonal[i]) < Magnitude(head);
@@ -38,14 +41,22 @@ LINALG_INLINE RealElement<E> SolveTridiagonal(int n, Tridiagonal<Pointer> a, boo
         for (int j = 0; j < cols; ++j) ExchangeWhere(exchanged, row[j], row[cols + j]);
       }
       const auto singular = Magnitude(a.diagonal[i]) == V{};
-      const E factor = Choose(singular, zero, Divisor<E>(a.diagonal[i]).Divide(head));
+      divisor = Divisor<E>(a.diagonal[i]);
+      const E factor = Choose(singular, zero, divisor.Divide(head));
       a.diagonal[i + 1] = NegMulAdd(factor, a.upper[i], middle);
       a.upper[i + 1] = NegMulAdd(factor, a.second[i], tail);
       for (int j = 0; j < cols; ++j) row[cols + j] = NegMulAdd(factor, row[j], row[cols + j]);
     }
     const V pivot = Magnitude(a.diagonal[i]);
-    for (const V size : {pivot, Magnitude(a.upper[i]), Magnitude(a.second[i])}) {
-      largest = Larger(size, largest);
+    if (perturb) {
+      for (const V size : {pivot, Magnitude(a.upper[i]), Magnitude(a.second[i])}) {
+        largest = Larger(size, largest);
+      }
+    } else {
+      // The place of the element that was eliminated keeps the reciprocal for the way back.
+      if (i + 1 == n) divisor = Divisor<E>(a.diagonal[i]);
+      a.lower[i] = divisor.inverse();
+      scaled |= divisor.scale() != one;
     }
     undefined |= IsNaN(a.diagonal[i]);
     const auto first = (pivot == V{}) & (info == V{});
@@ -62,14 +73,23 @@ LINALG_INLINE RealElement<E> SolveTridiagonal(int n, Tridiagonal<Pointer> a, boo
     info = V{};
   }
   info = undefined ? Broadcast<V>(kHoldsNaN) : info;
-  for (int i = n - 1; i >= 0; --i) {
-    const Pointer row = x + i * cols;
-    const Divisor<E> divisor(a.diagonal[i]);
-    for (int j = 0; j < cols; ++j) {
-      if (i + 1 < n) row[j] = NegMulAdd(a.upper[i], row[cols + j], row[j]);
-      if (i + 2 < n) row[j] = NegMulAdd(a.second[i], row[2 * cols + j], row[j]);
-      row[j] = divisor.Divide(row[j]);
+  const auto substitute = [&](auto divide) {
+    for (int i = n - 1; i >= 0; --i) {
+      const Pointer row = x + i * cols;
+      for (int j = 0; j < cols; ++j) {
+        E sum = row[j];
+        // The unknown of the row below comes last, since it is known last.
+        if (i + 2 < n) sum = NegMulAdd(a.second[i], row[2 * cols + j], sum);
+        if (i + 1 < n) sum = NegMulAdd(a.upper[i], row[cols + j], sum);
+        row[j] = divide(i, sum);
+      }
     }
+  };
+  // A scale is 1 but for tiny pivots. Multiplying by 1 changes no bit.
+  if (perturb || Any(scaled)) {
+    substitute([&](int i, E sum) { return Divisor<E>(a.diagonal[i]).Divide(sum); });
+  } else {
+    substitute([&](int i, E sum) { return Mul(a.lower[i], sum); });
   }
   FillNaN(info != V{}, static_cast<int64_t>(n) * cols, x);
   return info;

@@ -1,5 +1,6 @@
 """The handler for each primitive of JAX's linear algebra while it is accelerated."""
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -9,7 +10,7 @@ import numpy as np
 from jax import lax
 
 from linalg import ffi
-from linalg._core.tuning import MOST_OF_ONE_RIGHT_MATRIX, MOST_REFLECTORS
+from linalg._core.tuning import MOST_OF_ONE_RIGHT_MATRIX, MOST_PIVOTS_OF_XLA, MOST_REFLECTORS
 from linalg._factorizations.cholesky import cholesky_p
 from linalg._factorizations.cholesky_update import cholesky_update_p
 from linalg._factorizations.eig import eig_left_p, eig_p, eigvals_p
@@ -59,6 +60,8 @@ def _lu(a):
 
 
 def _lu_pivots_to_permutation(pivots, *, permutation_size):
+  if pivots.size <= MOST_PIVOTS_OF_XLA and math.prod(pivots.shape[:-1]) == 1:
+    return "XLA's loop over a few pivots is shorter than a call"
   return Call(lu_pivots_to_permutation_p, (0,), {"permutation_size": permutation_size})
 
 

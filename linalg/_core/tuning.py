@@ -56,6 +56,10 @@ MOST_STATES = {"cpu": 32, "cuda": 23}
 # was not measured.
 MOST_GAINS = 1 << 24
 
+# Pivots of one matrix that `accelerate` leaves to JAX, whose results are the same integers;
+# benchmarks/results/amd-epyc-routed-2026-11-28.json.
+MOST_PIVOTS_OF_XLA = 4
+
 # Products with Q that `accelerate` takes from JAX; benchmarks/crossovers/cpu_accelerate_ormqr.json.
 MOST_REFLECTORS = 128
 
