@@ -75,6 +75,10 @@ consteval Backends CpuOnly([[maybe_unused]] std::string_view on_gpu) { return kC
   visit(linalg_eigh_tridiagonal, kBoth, "Rn RJ > Rn Rnn I")                                     \
   visit(linalg_eigh_tridiagonal_rows, CpuOnly("all eigenvectors, of which some rows are taken"),  \
         "Rn RJ Ik > Rn Rkn I")                                                                  \
+  visit(linalg_eigh_tridiagonal_subset, CpuOnly("all eigenpairs, cut"),                         \
+        "Rn TJ > Rk Tnk R R R I", "count", "start")                                             \
+  visit(linalg_eigh_tridiagonal_subset_solve, CpuOnly("products with all eigenvectors"),        \
+        "Rn TJ Rk Tnk Tnk > Tnk", "count", "start")                                             \
   visit(linalg_eigh_vjp, kBoth, "Rn Tnn Rn Tnn > Tnn", "lower", "symmetrize")                   \
   visit(linalg_eigvals, kBoth, "Tnn > Cn I")                                                    \
   visit(linalg_eigvals_generalized, CpuOnly("the eigenvalues of a rotated pencil's quotient"),   \
@@ -83,6 +87,8 @@ consteval Backends CpuOnly([[maybe_unused]] std::string_view on_gpu) { return kC
   visit(linalg_eigvalsh_subset, CpuOnly("all eigenvalues, cut"), "Tnn > Rk R R R I",            \
         "count", "lower", "start", "symmetrize")                                                \
   visit(linalg_eigvalsh_tridiagonal, kBoth, "Rn RJ > Rn I")                                     \
+  visit(linalg_eigvalsh_tridiagonal_subset, CpuOnly("all eigenvalues, cut"),                    \
+        "Rn TJ > Rk R R R I", "count", "start")                                                 \
   visit(linalg_hessenberg, kBoth, "Tnn > Tnn Tnn")                                              \
   visit(linalg_hessenberg_h, kBoth, "Tnn > Tnn")                                                \
   visit(linalg_householder_product, kBoth, "Tmn TX > Tmn")                                      \
@@ -146,6 +152,10 @@ consteval Backends CpuOnly([[maybe_unused]] std::string_view on_gpu) { return kC
   visit(linalg_svd_jvp, kBoth, "Tnn Rn Tnn Tnn > Tnn Rn Tnn")                                   \
   visit(linalg_svd_subset, CpuOnly("all singular vectors, cut"), "Tmn > Tmk Rk Tkn I",          \
         "count", "start")                                                                       \
+  visit(linalg_svd_subset_factored, CpuOnly("all singular vectors, cut"),                       \
+        "Tmn > Tmk Rk Tkn R R R TXX TX TXX TX Tmn TX RX RX I", "count", "start")                \
+  visit(linalg_svd_subset_solve, CpuOnly("products with all singular vectors"),                 \
+        "Tmn TXX TX TXX TX Tmn TX RX RX Rk Tmk Tkn Tmk Tnk > Tmk Tnk", "count", "start")        \
   visit(linalg_svd_vjp, kBoth, "Tnn Rn Tnn Tnn Rn Tnn > Tnn")                                   \
   visit(linalg_svdvals, kBoth, "Tmn > RX I")                                                    \
   visit(linalg_svdvals_subset, CpuOnly("all singular values, cut"), "Tmn > Rk I", "count",      \

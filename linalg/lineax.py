@@ -318,28 +318,41 @@ def _(operator):
   return False
 
 
+def _blocks_of(operator):
+  """(lower, diagonal, upper) of a block-tridiagonal operator, of its multiples, and of sums."""
+  if isinstance(operator, BlockTridiagonalLinearOperator):
+    return operator.lower, operator.diagonal, operator.upper
+  if isinstance(operator, lx.TaggedLinearOperator):
+    return _blocks_of(operator.operator)
+  if isinstance(operator, lx.NegLinearOperator):
+    return tuple(-x for x in _blocks_of(operator.operator))
+  if isinstance(operator, lx.MulLinearOperator):
+    return tuple(x * operator.scalar for x in _blocks_of(operator.operator))
+  if isinstance(operator, lx.DivLinearOperator):
+    return tuple(x / operator.scalar for x in _blocks_of(operator.operator))
+  if isinstance(operator, lx.AddLinearOperator):
+    first, second = _blocks_of(operator.operator1), _blocks_of(operator.operator2)
+    if first[1].shape == second[1].shape:
+      return tuple(x + y for x, y in zip(first, second, strict=True))
+  raise ValueError(
+      "BlockTridiagonal takes a BlockTridiagonalLinearOperator, or multiples and sums of them, got "
+      f"{type(operator)}.")
+
+
 class BlockTridiagonal(_Solver):
-  """Block elimination, for a `BlockTridiagonalLinearOperator`.
+  """Block elimination, for a `BlockTridiagonalLinearOperator` and multiples and sums of them.
 
   One that is marked as positive or negative definite has a Cholesky factor, which serves all
   solutions. Others take `block_tridiagonal_solve`, whose docstring has the limits of its accuracy.
   """
 
   def _factor(self, operator):
-    if isinstance(operator, lx.TaggedLinearOperator):
-      tags = {*operator.operator.tags, *_tags_of(operator)}
-      operator = operator.operator
-    else:
-      tags = getattr(operator, "tags", ())
-    if not isinstance(operator, BlockTridiagonalLinearOperator):
-      raise ValueError(
-          f"BlockTridiagonal takes a BlockTridiagonalLinearOperator, got {type(operator)}.")
-    blocks = operator.lower, operator.diagonal, operator.upper
-    if lx.positive_semidefinite_tag in tags or lx.negative_semidefinite_tag in tags:
-      sign = -1 if lx.negative_semidefinite_tag in tags else 1
-      factor = block_tridiagonal_cholesky(sign * operator.diagonal, sign * operator.lower)
-      return (factor, _Static(sign)), False
-    return (blocks, None), False
+    lower, diagonal, upper = _blocks_of(operator)
+    positive = lx.is_positive_semidefinite(operator)
+    if positive or lx.is_negative_semidefinite(operator):
+      sign = 1 if positive else -1
+      return (block_tridiagonal_cholesky(sign * diagonal, sign * lower), _Static(sign)), False
+    return ((lower, diagonal, upper), None), False
 
   def _solve(self, factors, transposed, vector):
     found, sign = factors
@@ -352,8 +365,3 @@ class BlockTridiagonal(_Solver):
     lower, upper = (upper, lower) if transposed else (lower, upper)
     return block_tridiagonal_solve(
         lower, diagonal, upper, vector.reshape(*diagonal.shape[:2])).reshape(-1)
-
-
-def _tags_of(operator):
-  tags = operator.tags
-  return tags if isinstance(tags, (tuple, list, set, frozenset)) else (tags,)

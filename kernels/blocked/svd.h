@@ -15,12 +15,58 @@
 
 namespace linalg::blocked {
 
+// The bidiagonal form of a matrix as arrays, k = min(m, n). Reflectors of either side (k, k) lie in
+// rows, with their factors; d (k) is the diagonal of a lower bidiagonal matrix, and e (k) lies
+// below it, with a zero at its end. `tall` (m, n) and its factors (k) are the QR factors of a
+// matrix that is not square, or of its adjoint, row-major; otherwise zeros.
+template <class T, class R>
+struct BidiagonalArrays {
+  T *left, *left_taus, *right, *right_taus, *tall, *tall_taus;
+  R *d, *e;
+};
+
+// Chosen singular values and vectors of one upper bidiagonal matrix of order n after another, by
+// their indices in descending order.
+//
+// A few that are not small are eigenvalues of the tridiagonal matrix of order 2 n with zero
+// diagonal, beside which the elements of the bidiagonal matrix lie in turn (Golub and Kahan,
+// Calculating the singular values and pseudo-inverse of a matrix, 1965). Others are found by divide
+// and conquer.
+class BidiagonalPart {
+ public:
+  BidiagonalPart(int64_t n, Chosen chosen, bool vectors);
+
+  // Takes the diagonal d and n - 1 elements e above it, and overwrites them. Returns how many
+  // values did not converge.
+  int Solve(double* d, double* e, const RunTasks& run_tasks);
+
+  // The chosen values, descending.
+  double Value(int64_t i) const { return values_[i]; }
+  // The values next to them, which mean nothing where there are none, and the largest.
+  Outside outside() const { return outside_; }
+  // The chosen vectors in rows.
+  Rows<double> left() const { return left_; }
+  Rows<double> right() const { return right_; }
+
+ private:
+  bool IsFew() const;
+  int64_t FewRows() const;
+  void MakeDivide();
+  bool SolveFew(const double* d, const double* e, const RunTasks& run_tasks);
+
+  int64_t n_;
+  Chosen chosen_;
+  bool vectors_;
+  std::optional<BidiagonalSvd> divide_;
+  std::optional<TridiagonalPart> few_;
+  Workspace<double> few_vectors_;
+  Rows<double> few_left_, few_right_, left_, right_;
+  std::unique_ptr<double[]> zeros_, in_turn_, values_;
+  Outside outside_{};
+};
+
 // The workspace serves one matrix after another. U and Vᴴ are square if `full`. Comments describe
 // tall matrices; a wide matrix is handled as its adjoint.
-//
-// A few chosen values that are not small are eigenvalues of the tridiagonal matrix of order 2 n
-// with zero diagonal, beside which the elements of the bidiagonal matrix lie in turn (Golub and
-// Kahan, Calculating the singular values and pseudo-inverse of a matrix, 1965).
 template <class T>
 class SingularValues {
   using R = RealElement<T>;
@@ -34,15 +80,19 @@ class SingularValues {
   // Computes the chosen singular values of the row-major `a`, descending, and their vectors unless
   // `u` and `vh` are null. Returns kNotFinite if `a` is not finite, else the number of singular
   // values that did not converge (0 on success).
-  int Solve(const T* a, R* values, T* u, T* vh, const RunTasks& run_tasks);
+  int Solve(const T* a, R* values, T* u, T* vh, const RunTasks& run_tasks) {
+    return Solve(a, values, u, vh, nullptr, {}, run_tasks);
+  }
+  // Also writes the three numbers of Outside, of all singular values, and of 0 if `a` is not
+  // square, and the form, unless they are null.
+  int Solve(const T* a, R* values, T* u, T* vh, R* outside, BidiagonalArrays<T, R> form,
+            const RunTasks& run_tasks);
 
  private:
   R ReadScaled(const T* a, Rows<T> target);
-  bool IsFew() const;
-  int64_t FewRows() const;
-  void MakeDivide();
-  bool SolveFew(R unscale, R* values, const RunTasks& run_tasks);
   void MakeVectors(T* u, T* vh, const RunTasks& run_tasks);
+  void WriteOutside(R unscale, R* outside) const;
+  void WriteForm(R unscale, BidiagonalArrays<T, R> form, const RunTasks& run_tasks);
 
   bool wide_, vectors_;
   int64_t m_, n_;
@@ -52,16 +102,42 @@ class SingularValues {
   std::optional<QrFactors<T>> qr_;  // for matrices that are not square
   // This is in double precision, because in float32 the deflation of divide and conquer would
   // dominate the error.
-  std::optional<BidiagonalSvd> bidiagonal_;
-  std::optional<TridiagonalPart> few_;
-  Workspace<double> few_vectors_;
-  Rows<double> few_left_, few_right_;
-  // The chosen vectors of the bidiagonal matrix's adjoint, in rows.
-  Rows<double> left_rows_, right_rows_;
+  BidiagonalPart bidiagonal_;
   std::optional<QrFactors<T>> reflectors_;
   std::optional<Workspace<T>> left_vectors_;
   std::unique_ptr<T[]> right_taus_, left_taus_;
   std::unique_ptr<R[]> diagonal_, beside_;
+  std::unique_ptr<double[]> wide_diagonal_, wide_beside_;
+};
+
+// Solves beside the chosen singular vectors U and V of one matrix after another.
+template <class T>
+class SingularComplement {
+  using R = RealElement<T>;
+
+ public:
+  SingularComplement(int64_t rows, int64_t cols, Chosen chosen);
+
+  // Column j of x (m, count) and y (n, count) solves s x - A y = b and s y - Aᴴ x = c in the
+  // complements of U and V, given columns j of b and c; s is the chosen value j. Where s, or its
+  // distance to another value, is zero to rounding in the precision of T, the components are zero.
+  // Returns false, and leaves x and y, if the form is not finite.
+  bool Solve(BidiagonalArrays<const T, const R> form, const T* b, const T* c, T* x, T* y,
+             const RunTasks& run_tasks);
+
+ private:
+  template <bool kConjugate>
+  void ReadReflectors(const T* vectors, const T* taus, const RunTasks& run_tasks);
+
+  bool wide_;
+  int64_t m_, n_;
+  Chosen chosen_;
+  BidiagonalPart bidiagonal_;
+  TridiagonalPart tridiagonal_;  // of order 2 n, as in BidiagonalPart
+  QrFactors<T> reflectors_;
+  std::optional<QrFactors<T>> qr_;
+  Workspace<T> square_, whole_, left_, right_;
+  Workspace<double> excluded_, row_;
   std::unique_ptr<double[]> wide_diagonal_, wide_beside_, zeros_, in_turn_;
 };
 

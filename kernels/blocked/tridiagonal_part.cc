@@ -50,6 +50,7 @@ void WriteStart(int64_t n, uint64_t row, double* x) {
 TridiagonalPart::TridiagonalPart(int64_t n, Chosen chosen, bool vectors)
     : n_(n),
       chosen_(chosen),
+      excluded_(chosen.count),
       vectors_(vectors),
       iterates_(IsFew(chosen.count, n)),
       memory_(kOwnRows + RowArena<R>::RowCount(vectors && iterates_ ? chosen.count : 0),
@@ -236,7 +237,7 @@ void TridiagonalPart::SolveInComplement(int64_t j, R gap, R* x, const RunTasks& 
   const R equal = gap * std::max(std::abs(others[2]), std::abs(others[3]));
   const bool cuts_below = chosen_.start > 0 && values_[0] - others[0] <= equal;
   const bool cuts_above = chosen_.start + count < n_ && others[1] - values_[count - 1] <= equal;
-  Project(x, count);
+  Project(x, excluded_);
   if (cuts_below || cuts_above) {
     // The chosen vectors do not span a cluster, so the others of the cluster must be known too.
     if (!whole_) {
@@ -258,18 +259,18 @@ void TridiagonalPart::SolveInComplement(int64_t j, R gap, R* x, const RunTasks& 
       AddMultiple(n_, Dot(n_, vector, x) / difference, vector, residual_);
     }
     std::copy_n(residual_, n_, x);
-    Project(x, count);
+    Project(x, excluded_);
     return Multiply(n_, 1 / unscale_, x);
   }
   // T - λ is singular to rounding, but only along chosen vectors. One step of refinement removes
   // the errors that come from their components.
   std::copy_n(x, n_, residual_);
   SolveShifted(shift, x);
-  Project(x, count);
+  Project(x, excluded_);
   Subtract(shift, x, residual_);
-  Project(residual_, count);
+  Project(residual_, excluded_);
   SolveShifted(shift, residual_);
-  Project(residual_, count);
+  Project(residual_, excluded_);
   AddMultiple(n_, 1, residual_, x);
   Multiply(n_, -1 / unscale_, x);
 }

@@ -45,9 +45,17 @@ class TridiagonalPart {
   // A chosen eigenvector in each row.
   Rows<R> vectors() const { return z_; }
 
+  // Makes SolveInComplement leave out these `count` orthonormal rows, which span a space that T
+  // maps to itself, the chosen vectors in it. They are padded with zeros to whole registers.
+  void Exclude(Rows<R> rows, int64_t count) {
+    z_ = rows;
+    excluded_ = count;
+  }
+
   // Replaces x by (λ - T)⁺ x, where λ is the chosen value j, in the complement of the chosen
   // vectors. Eigenvalues that differ from λ by less than `gap` times the norm count as equal: their
-  // vectors' components of the result are zero. Follows a call of Solve with vectors.
+  // vectors' components of the result are zero. Follows a call of Solve with vectors, or of
+  // Exclude. x is padded with zeros to whole registers.
   void SolveInComplement(int64_t j, R gap, R* x, const RunTasks& run_tasks);
 
  private:
@@ -64,6 +72,7 @@ class TridiagonalPart {
 
   int64_t n_;
   Chosen chosen_;
+  int64_t excluded_;
   bool vectors_, iterates_;
   R unscale_ = 1;
   Workspace<R> memory_;

@@ -5,9 +5,13 @@
 // one between diagonal matrices of phases. A matrix that is not finite gets NaN, and info = -1.
 #include <algorithm>
 #include <bit>
+#include <cmath>
+#include <complex>
+#include <limits>
 
 #include "kernels/arithmetic/tridiagonal_phases.h"
 #include "kernels/blocked/tridiagonal_eigh.h"
+#include "kernels/blocked/tridiagonal_part.h"
 #include "kernels/cpu/cache_blocks.h"
 #include "kernels/cpu/handler.h"
 #include "kernels/cpu/lapack.h"
@@ -219,9 +223,243 @@ void EighTridiagonalRows(ffi::ThreadPool pool, ffi::AnyBuffer diagonal, ffi::Any
   });
 }
 
+// One matrix as a real one in double precision, where a part of its spectrum is found.
+template <class T>
+struct TridiagonalPartWork {
+  using R = Real<T>;
+
+  TridiagonalPartWork(int64_t n, blocked::Chosen chosen, bool vectors)
+      : part(n, chosen, vectors),
+        moduli(Scratch<R>(n)),
+        phases(Scratch<Element<T>>(n)),
+        d(Scratch<double>(n)),
+        e(Scratch<double>(n)) {}
+
+  // Returns info.
+  int Solve(int64_t n, const R* diagonal, const T* beside, const blocked::RunTasks& run_tasks) {
+    return IterateIf(AllFinite(diagonal, n) && AllFinite(beside, n - 1), [&] {
+      SplitPhases(n - 1, beside, moduli.get(), phases.get());
+      std::copy_n(diagonal, n, d.get());
+      std::copy_n(moduli.get(), n - 1, e.get());
+      return part.Solve(d.get(), e.get(), run_tasks);
+    });
+  }
+
+  blocked::TridiagonalPart part;
+  std::unique_ptr<R[]> moduli;
+  std::unique_ptr<Element<T>[]> phases;
+  std::unique_ptr<double[]> d, e;
+};
+
+// A part of the spectrum. Each matrix has three numbers of blocked::Outside. `vectors` is null
+// where eigenvalues alone are wanted.
+template <class T>
+struct EighTridiagonalSubsetProblem {
+  using R = Real<T>;
+
+  int64_t batch, n;
+  blocked::Chosen chosen;
+  const R* diagonal;
+  const T* beside;
+  T* vectors;
+  R *values, *below, *above, *norm;
+  int32_t* info;
+
+  bool IsEmpty() const { return n == 0; }
+  void RunEmpty() const {
+    for (R* const number : {below, above, norm}) std::fill_n(number, batch, R(0));
+    std::fill_n(info, batch, 0);
+  }
+  CpuPath path() const { return CpuPath::kTile; }
+
+  void RunInTiles(ffi::ThreadPool& pool) const {
+    const double order = static_cast<double>(n), count = static_cast<double>(chosen.count);
+    // Some sixty steps of bisection, and vectors that are orthogonalised against the ones before.
+    const double operations = order * count * (60 + (vectors ? count : 0));
+    ForEachInTasks(
+        pool, batch, BlockedNanoseconds<double>(operations),
+        [&] { return TridiagonalPartWork<T>(n, chosen, vectors != nullptr); },
+        [&](TridiagonalPartWork<T>& work, int64_t i, const blocked::RunTasks& run_tasks) {
+          Solve(work, i, run_tasks);
+        });
+  }
+
+ private:
+  void Solve(TridiagonalPartWork<T>& work, int64_t i, const blocked::RunTasks& run_tasks) const {
+    const int64_t count = chosen.count;
+    R* const w = values + i * count;
+    T* const v = PartOf(vectors, i * n * count);
+    info[i] = work.Solve(n, diagonal + i * n, beside + i * (n - 1), run_tasks);
+    if (info[i] != 0) {
+      FillWithNaN(count, w);
+      FillWithNaN(n * count, v);
+      below[i] = above[i] = norm[i] = NaN<R>();
+      return;
+    }
+    const blocked::Outside outside = work.part.outside();
+    below[i] = static_cast<R>(outside.below);
+    above[i] = static_cast<R>(outside.above);
+    norm[i] = static_cast<R>(outside.norm);
+    for (int64_t j = 0; j < count; ++j) {
+      w[j] = static_cast<R>(work.part.Value(j));
+      if (v == nullptr) continue;
+      const double* const z = work.part.vectors().At(j, 0).data;
+      for (int64_t k = 0; k < n; ++k) {
+        const R element = static_cast<R>(z[k]);
+        if constexpr (kIsComplex<T>) {
+          v[k * count + j] = std::bit_cast<T>(element * work.phases[k]);
+        } else {
+          v[k * count + j] = element;
+        }
+      }
+    }
+  }
+};
+
+blocked::Chosen ReadChosenTridiagonal(int64_t n, const ffi::AnyBuffer& values, int64_t start,
+                                      int64_t count) {
+  if (count != SplitBatch(values, 1, "the eigenvalues").cols) {
+    throw BadArgument("the eigenvalues", "be as many as the attribute count");
+  }
+  if (start < 0 || start > n - count) throw BadArgument("start", "be between 0 and n - count");
+  return {.start = start, .count = count};
+}
+
+// `vectors` is null where a handler has no such result.
+void RunEighTridiagonalSubset(ffi::ThreadPool& pool, ffi::AnyBuffer diagonal, ffi::AnyBuffer beside,
+                              Result& values, Result* vectors, Result& below, Result& above,
+                              Result& norm, Result& info, int64_t start, int64_t count) {
+  const TridiagonalShape shape = SplitTridiagonalBatch(diagonal, beside);
+  const int64_t batch = shape.batch, n = shape.n;
+  const blocked::Chosen chosen = ReadChosenTridiagonal(n, *values, start, count);
+  DispatchDtype(beside.element_type(), [&]<class T>(std::type_identity<T>) {
+    using R = Real<T>;
+    RunOnPath(pool,
+              EighTridiagonalSubsetProblem<T>{
+                  .batch = batch,
+                  .n = n,
+                  .chosen = chosen,
+                  .diagonal = Elements<R>(diagonal, batch, {n}, "d"),
+                  .beside = Elements<T>(beside, batch, {shape.beside}, "e"),
+                  .vectors = ResultElements<T>(vectors, batch, {n, count}, "the eigenvectors"),
+                  .values = Elements<R>(values, batch, {count}, "the eigenvalues"),
+                  .below = Elements<R>(below, batch, {}, "the eigenvalue below"),
+                  .above = Elements<R>(above, batch, {}, "the eigenvalue above"),
+                  .norm = Elements<R>(norm, batch, {}, "the norm"),
+                  .info = Elements<int32_t>(info, batch, {}, "info")});
+  });
+}
+
+void EighTridiagonalSubset(ffi::ThreadPool pool, ffi::AnyBuffer diagonal, ffi::AnyBuffer beside,
+                           Result values, Result vectors, Result below, Result above, Result norm,
+                           Result info, int64_t count, int64_t start) {
+  RunEighTridiagonalSubset(pool, diagonal, beside, values, &vectors, below, above, norm, info,
+                           start, count);
+}
+
+void EigvalshTridiagonalSubset(ffi::ThreadPool pool, ffi::AnyBuffer diagonal, ffi::AnyBuffer beside,
+                               Result values, Result below, Result above, Result norm, Result info,
+                               int64_t count, int64_t start) {
+  RunEighTridiagonalSubset(pool, diagonal, beside, values, nullptr, below, above, norm, info, start,
+                           count);
+}
+
+// Solves with λ - T on the complement of the chosen vectors. The values and the vectors are
+// operands for the derivative, which Python has.
+template <class T>
+struct EighTridiagonalSolveProblem {
+  using R = Real<T>;
+
+  int64_t batch, n;
+  blocked::Chosen chosen;
+  const R* diagonal;
+  const T *beside, *b;
+  T* x;
+
+  bool IsEmpty() const { return n * chosen.count == 0; }
+  void RunEmpty() const {}
+  CpuPath path() const { return CpuPath::kTile; }
+
+  void RunInTiles(ffi::ThreadPool& pool) const {
+    struct Work {
+      TridiagonalPartWork<T> found;
+      blocked::Workspace<double> row;
+    };
+    const double order = static_cast<double>(n), count = static_cast<double>(chosen.count);
+    ForEachInTasks(
+        pool, batch, BlockedNanoseconds<double>(order * count * (60 + 8 * count)),
+        [&] {
+          return Work{.found = TridiagonalPartWork<T>(n, chosen, /*vectors=*/true),
+                      .row = blocked::Workspace<double>(1, n)};
+        },
+        [&](Work& work, int64_t i, const blocked::RunTasks& run_tasks) {
+          Solve(work.found, work.row.rows().data, i, run_tasks);
+        });
+  }
+
+ private:
+  void Solve(TridiagonalPartWork<T>& work, double* row, int64_t i,
+             const blocked::RunTasks& run_tasks) const {
+    const int64_t count = chosen.count;
+    const T* const own_b = b + i * n * count;
+    T* const own_x = x + i * n * count;
+    if (work.Solve(n, diagonal + i * n, beside + i * (n - 1), run_tasks) != 0) {
+      return FillWithNaN(n * count, own_x);
+    }
+    const double gap = 8 * std::sqrt(static_cast<double>(n)) * std::numeric_limits<R>::epsilon();
+    const auto phase = [&](int64_t k) {
+      if constexpr (kIsComplex<T>) return std::bit_cast<T>(work.phases[k]);
+      return T(1);
+    };
+    for (int64_t j = 0; j < count; ++j) {
+      for (int64_t k = 0; k < n; ++k) {
+        if constexpr (kIsComplex<T>) {
+          own_x[k * count + j] = std::conj(phase(k)) * own_b[k * count + j];
+        } else {
+          own_x[k * count + j] = own_b[k * count + j];
+        }
+      }
+      for (int half = 0; half < kPartsOf<T>; ++half) {
+        const auto part = [&](int64_t k) -> R& {
+          return reinterpret_cast<R*>(own_x + k * count + j)[half];
+        };
+        for (int64_t k = 0; k < n; ++k) row[k] = part(k);
+        work.part.SolveInComplement(j, gap, row, run_tasks);
+        for (int64_t k = 0; k < n; ++k) part(k) = static_cast<R>(row[k]);
+      }
+      if constexpr (kIsComplex<T>) {
+        for (int64_t k = 0; k < n; ++k) own_x[k * count + j] *= phase(k);
+      }
+    }
+  }
+};
+
+void EighTridiagonalSubsetSolve(ffi::ThreadPool pool, ffi::AnyBuffer diagonal,
+                                ffi::AnyBuffer beside, ffi::AnyBuffer w, ffi::AnyBuffer v,
+                                ffi::AnyBuffer b, Result x, int64_t count, int64_t start) {
+  const TridiagonalShape shape = SplitTridiagonalBatch(diagonal, beside);
+  const int64_t batch = shape.batch, n = shape.n;
+  const blocked::Chosen chosen = ReadChosenTridiagonal(n, w, start, count);
+  DispatchDtype(beside.element_type(), [&]<class T>(std::type_identity<T>) {
+    Elements<Real<T>>(w, batch, {count}, "the eigenvalues");
+    Elements<T>(v, batch, {n, count}, "the eigenvectors");
+    RunOnPath(pool, EighTridiagonalSolveProblem<T>{
+                        .batch = batch,
+                        .n = n,
+                        .chosen = chosen,
+                        .diagonal = Elements<Real<T>>(diagonal, batch, {n}, "d"),
+                        .beside = Elements<T>(beside, batch, {shape.beside}, "e"),
+                        .b = Elements<T>(b, batch, {n, count}, "b"),
+                        .x = ResultElements<T>(x, batch, {n, count}, "x")});
+  });
+}
+
 }  // namespace
 }  // namespace linalg
 
 LINALG_CPU_HANDLER(linalg_eigh_tridiagonal, linalg::EighTridiagonal);
 LINALG_CPU_HANDLER(linalg_eigh_tridiagonal_rows, linalg::EighTridiagonalRows);
+LINALG_CPU_HANDLER(linalg_eigh_tridiagonal_subset, linalg::EighTridiagonalSubset);
+LINALG_CPU_HANDLER(linalg_eigh_tridiagonal_subset_solve, linalg::EighTridiagonalSubsetSolve);
 LINALG_CPU_HANDLER(linalg_eigvalsh_tridiagonal, linalg::EigvalshTridiagonal);
+LINALG_CPU_HANDLER(linalg_eigvalsh_tridiagonal_subset, linalg::EigvalshTridiagonalSubset);

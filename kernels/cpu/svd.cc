@@ -220,11 +220,24 @@ void Svdvals(ffi::ThreadPool pool, ffi::AnyBuffer a, Result s, Result info) {
   RunSvd(pool, a, nullptr, s, nullptr, info);
 }
 
+// The bidiagonal form of matrix i.
+template <class T, class R>
+blocked::BidiagonalArrays<T, R> FormOf(const blocked::BidiagonalArrays<T, R>& form, int64_t i,
+                                       int64_t m, int64_t n) {
+  const int64_t k = std::min(m, n);
+  return {PartOf(form.left, i * k * k),  PartOf(form.left_taus, i * k),
+          PartOf(form.right, i * k * k), PartOf(form.right_taus, i * k),
+          PartOf(form.tall, i * m * n),  PartOf(form.tall_taus, i * k),
+          PartOf(form.d, i * k),         PartOf(form.e, i * k)};
+}
+
 // Chosen singular values, by their indices in descending order, and thin factors of them. `u` and
-// `vh` are null where values alone are wanted.
+// `vh` are null where values alone are wanted. `below`, the next two, and the form are null where
+// derivatives are not.
 template <class T>
 struct SvdSubsetProblem {
   using R = Real<T>;
+  using Form = blocked::BidiagonalArrays<T, R>;
 
   int64_t batch, m, n;
   blocked::Chosen chosen;
@@ -232,10 +245,17 @@ struct SvdSubsetProblem {
   T* u;
   R* s;
   T* vh;
+  R *below, *above, *norm;
+  Form form;
   int32_t* info;
 
   bool IsEmpty() const { return m * n == 0; }
-  void RunEmpty() const { std::fill_n(info, batch, 0); }
+  void RunEmpty() const {
+    for (R* const number : {below, above, norm}) {
+      if (number != nullptr) std::fill_n(number, batch, R(0));
+    }
+    std::fill_n(info, batch, 0);
+  }
 
   CpuPath path() const { return CpuPath::kTile; }
 
@@ -249,46 +269,174 @@ struct SvdSubsetProblem {
         [&](Blocked& blocked, int64_t i, const blocked::RunTasks& run_tasks) {
           R* const values = s + i * count;
           T *const left = PartOf(u, i * m * count), *const right = PartOf(vh, i * count * n);
-          info[i] = blocked.Solve(a + i * m * n, values, left, right, run_tasks);
-          if (info[i] == 0) return;
-          FillWithNaN(count, values);
-          FillWithNaN(m * count, left);
-          FillWithNaN(count * n, right);
+          R outside[3];
+          const Form own = FormOf(form, i, m, n);
+          info[i] = blocked.Solve(a + i * m * n, values, left, right, below ? outside : nullptr,
+                                  own, run_tasks);
+          if (info[i] != 0) {
+            std::fill_n(outside, 3, NaN<R>());
+            FillWithNaN(count, values);
+            FillWithNaN(m * count, left);
+            FillWithNaN(count * n, right);
+            FailForm(own);
+          }
+          if (below == nullptr) return;
+          below[i] = outside[0];
+          above[i] = outside[1];
+          norm[i] = outside[2];
         });
+  }
+
+ private:
+  void FailForm(const Form& own) const {
+    const int64_t k = std::min(m, n);
+    FillWithNaN(k * k, own.left);
+    FillWithNaN(k * k, own.right);
+    FillWithNaN(m * n, own.tall);
+    for (T* const taus : {own.left_taus, own.right_taus, own.tall_taus}) FillWithNaN(k, taus);
+    for (R* const numbers : {own.d, own.e}) FillWithNaN(k, numbers);
   }
 };
 
-void RunSvdSubset(ffi::ThreadPool& pool, const ffi::AnyBuffer& a, Result* u, Result& s, Result* vh,
-                  Result& info, int64_t start, int64_t count) {
-  const auto [batch, m, n] = SplitBatch(a, 2, "a");
-  if (count != SplitBatch(*s, 1, "the singular values").cols) {
+blocked::Chosen ReadChosenSvd(int64_t k, const ffi::AnyBuffer& s, int64_t start, int64_t count) {
+  if (count != SplitBatch(s, 1, "the singular values").cols) {
     throw BadArgument("the singular values", "be as many as the attribute count");
   }
-  if (start < 0 || start > std::min(m, n) - count) {
+  if (start < 0 || start > k - count) {
     throw BadArgument("start", "be between 0 and min(m, n) - count");
   }
+  return {.start = start, .count = count};
+}
+
+// The results that a handler may lack.
+struct SvdSubsetResults {
+  Result *u = nullptr, *vh = nullptr, *below = nullptr, *above = nullptr, *norm = nullptr,
+         *left = nullptr, *left_taus = nullptr, *right = nullptr, *right_taus = nullptr,
+         *tall = nullptr, *tall_taus = nullptr, *d = nullptr, *e = nullptr;
+};
+
+void RunSvdSubset(ffi::ThreadPool& pool, const ffi::AnyBuffer& a, Result& s, Result& info,
+                  const SvdSubsetResults& results, int64_t start, int64_t count) {
+  const auto [batch, m, n] = SplitBatch(a, 2, "a");
+  const int64_t k = std::min(m, n);
+  const blocked::Chosen chosen = ReadChosenSvd(k, *s, start, count);
   DispatchDtype(a.element_type(), [&, batch = batch, m = m, n = n]<class T>(std::type_identity<T>) {
+    using R = Real<T>;
     RunOnPath(pool,
-              SvdSubsetProblem<T>{.batch = batch,
-                                  .m = m,
-                                  .n = n,
-                                  .chosen = {.start = start, .count = count},
-                                  .a = Elements<T>(a, batch, {m, n}, "a"),
-                                  .u = ResultElements<T>(u, batch, {m, count}, "u"),
-                                  .s = Elements<Real<T>>(s, batch, {count}, "the singular values"),
-                                  .vh = ResultElements<T>(vh, batch, {count, n}, "vh"),
-                                  .info = Elements<int32_t>(info, batch, {}, "info")});
+              SvdSubsetProblem<T>{
+                  .batch = batch,
+                  .m = m,
+                  .n = n,
+                  .chosen = chosen,
+                  .a = Elements<T>(a, batch, {m, n}, "a"),
+                  .u = ResultElements<T>(results.u, batch, {m, count}, "u"),
+                  .s = Elements<R>(s, batch, {count}, "the singular values"),
+                  .vh = ResultElements<T>(results.vh, batch, {count, n}, "vh"),
+                  .below = ResultElements<R>(results.below, batch, {}, "the value below"),
+                  .above = ResultElements<R>(results.above, batch, {}, "the value above"),
+                  .norm = ResultElements<R>(results.norm, batch, {}, "the norm"),
+                  .form = {ResultElements<T>(results.left, batch, {k, k}, "the left reflectors"),
+                           ResultElements<T>(results.left_taus, batch, {k}, "the left taus"),
+                           ResultElements<T>(results.right, batch, {k, k}, "the right reflectors"),
+                           ResultElements<T>(results.right_taus, batch, {k}, "the right taus"),
+                           ResultElements<T>(results.tall, batch, {m, n}, "the QR factors"),
+                           ResultElements<T>(results.tall_taus, batch, {k}, "the QR factors' taus"),
+                           ResultElements<R>(results.d, batch, {k}, "d"),
+                           ResultElements<R>(results.e, batch, {k}, "e")},
+                  .info = Elements<int32_t>(info, batch, {}, "info")});
   });
 }
 
 void SvdSubset(ffi::ThreadPool pool, ffi::AnyBuffer a, Result u, Result s, Result vh, Result info,
                int64_t count, int64_t start) {
-  RunSvdSubset(pool, a, &u, s, &vh, info, start, count);
+  RunSvdSubset(pool, a, s, info, {.u = &u, .vh = &vh}, start, count);
+}
+
+void SvdSubsetFactored(ffi::ThreadPool pool, ffi::AnyBuffer a, Result u, Result s, Result vh,
+                       Result below, Result above, Result norm, Result left, Result left_taus,
+                       Result right, Result right_taus, Result tall, Result tall_taus, Result d,
+                       Result e, Result info, int64_t count, int64_t start) {
+  RunSvdSubset(pool, a, s, info,
+               {&u, &vh, &below, &above, &norm, &left, &left_taus, &right, &right_taus, &tall,
+                &tall_taus, &d, &e},
+               start, count);
 }
 
 void SvdvalsSubset(ffi::ThreadPool pool, ffi::AnyBuffer a, Result s, Result info, int64_t count,
                    int64_t start) {
-  RunSvdSubset(pool, a, nullptr, s, nullptr, info, start, count);
+  RunSvdSubset(pool, a, s, info, {}, start, count);
+}
+
+// Solves beside the chosen vectors, given A's bidiagonal form. A itself, the values and the vectors
+// are operands for the derivative, which Python has.
+template <class T>
+struct SvdSubsetSolveProblem {
+  using R = Real<T>;
+
+  int64_t batch, m, n;
+  blocked::Chosen chosen;
+  blocked::BidiagonalArrays<const T, const R> form;
+  const T *b, *c;
+  T *x, *y;
+
+  bool IsEmpty() const { return m * n * chosen.count == 0; }
+  void RunEmpty() const {
+    std::fill_n(x, batch * m * chosen.count, T(0));
+    std::fill_n(y, batch * n * chosen.count, T(0));
+  }
+
+  CpuPath path() const { return CpuPath::kTile; }
+
+  void RunInTiles(ffi::ThreadPool& pool) const {
+    using Complement = blocked::SingularComplement<T>;
+    const int64_t count = chosen.count;
+    const double operations =
+        16.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(count + 8);
+    ForEachInTasks(
+        pool, batch, BlockedNanoseconds<T>(operations), [&] { return Complement(m, n, chosen); },
+        [&](Complement& complement, int64_t i, const blocked::RunTasks& run_tasks) {
+          const int64_t left = i * m * count, right = i * n * count;
+          if (!complement.Solve(FormOf(form, i, m, n), b + left, c + right, x + left, y + right,
+                                run_tasks)) {
+            FillWithNaN(m * count, x + left);
+            FillWithNaN(n * count, y + right);
+          }
+        });
+  }
+};
+
+void SvdSubsetSolve(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer left,
+                    ffi::AnyBuffer left_taus, ffi::AnyBuffer right, ffi::AnyBuffer right_taus,
+                    ffi::AnyBuffer tall, ffi::AnyBuffer tall_taus, ffi::AnyBuffer d,
+                    ffi::AnyBuffer e, ffi::AnyBuffer s, ffi::AnyBuffer u, ffi::AnyBuffer vh,
+                    ffi::AnyBuffer b, ffi::AnyBuffer c, Result x, Result y, int64_t count,
+                    int64_t start) {
+  const auto [batch, m, n] = SplitBatch(a, 2, "a");
+  const int64_t k = std::min(m, n);
+  const blocked::Chosen chosen = ReadChosenSvd(k, s, start, count);
+  DispatchDtype(a.element_type(), [&, batch = batch, m = m, n = n]<class T>(std::type_identity<T>) {
+    using R = Real<T>;
+    Elements<T>(a, batch, {m, n}, "a");
+    Elements<R>(s, batch, {count}, "the singular values");
+    Elements<T>(u, batch, {m, count}, "u");
+    Elements<T>(vh, batch, {count, n}, "vh");
+    RunOnPath(pool, SvdSubsetSolveProblem<T>{
+                        .batch = batch,
+                        .m = m,
+                        .n = n,
+                        .chosen = chosen,
+                        .form = {Elements<T>(left, batch, {k, k}, "the left reflectors"),
+                                 Elements<T>(left_taus, batch, {k}, "the left taus"),
+                                 Elements<T>(right, batch, {k, k}, "the right reflectors"),
+                                 Elements<T>(right_taus, batch, {k}, "the right taus"),
+                                 Elements<T>(tall, batch, {m, n}, "the QR factors"),
+                                 Elements<T>(tall_taus, batch, {k}, "the QR factors' taus"),
+                                 Elements<R>(d, batch, {k}, "d"), Elements<R>(e, batch, {k}, "e")},
+                        .b = Elements<T>(b, batch, {m, count}, "b"),
+                        .c = Elements<T>(c, batch, {n, count}, "c"),
+                        .x = ResultElements<T>(x, batch, {m, count}, "x"),
+                        .y = ResultElements<T>(y, batch, {n, count}, "y")});
+  });
 }
 
 // The factors of square matrices. Derivatives of small ones are computed here.
@@ -408,6 +556,8 @@ void SvdVjp(ffi::ThreadPool pool, ffi::AnyBuffer u, ffi::AnyBuffer s, ffi::AnyBu
 LINALG_CPU_HANDLER(linalg_svd, linalg::Svd);
 LINALG_CPU_HANDLER(linalg_svd_jvp, linalg::SvdJvp);
 LINALG_CPU_HANDLER(linalg_svd_subset, linalg::SvdSubset);
+LINALG_CPU_HANDLER(linalg_svd_subset_factored, linalg::SvdSubsetFactored);
+LINALG_CPU_HANDLER(linalg_svd_subset_solve, linalg::SvdSubsetSolve);
 LINALG_CPU_HANDLER(linalg_svd_vjp, linalg::SvdVjp);
 LINALG_CPU_HANDLER(linalg_svdvals, linalg::Svdvals);
 LINALG_CPU_HANDLER(linalg_svdvals_subset, linalg::SvdvalsSubset);

@@ -14,13 +14,19 @@ from linalg._core.tuning import MOST_OF_ONE_RIGHT_MATRIX, MOST_PIVOTS_OF_XLA, MO
 from linalg._factorizations.cholesky import cholesky_p
 from linalg._factorizations.cholesky_update import cholesky_update_p
 from linalg._factorizations.eig import eig_left_p, eig_p, eigvals_p
-from linalg._factorizations.eigh import eigh_p
+from linalg._factorizations.eigh import eigh_p, eigh_subset_p
 from linalg._factorizations.householder import householder_product_p, householder_qr_p, ormqr_p
 from linalg._factorizations.lu import inverse_permutation_p, lu_p, lu_pivots_to_permutation_p
 from linalg._factorizations.matmul import are_small_matrices, exact_matmul_p
 from linalg._factorizations.qr import qr_complete_p, qr_p, qr_pivoted_complete_p, qr_pivoted_p
 from linalg._factorizations.schur import schur_p
-from linalg._factorizations.svd import svd_full_p, svd_p, svdvals_p
+from linalg._factorizations.svd import (
+  svd_full_p,
+  svd_p,
+  svd_subset_p,
+  svdvals_p,
+  svdvals_subset_p,
+)
 from linalg._factorizations.triangular import triangular_solve_p
 from linalg._factorizations.tridiagonal import tridiagonal_solve_p
 
@@ -44,7 +50,7 @@ Route = Callable[..., Call | str]
 _OF_ANOTHER_ALGORITHM = "its algorithm was chosen"
 
 
-_OF_A_SUBSET = "a subset was asked for"
+_OF_A_SUBSET = "an empty or wrong subset was asked for"
 
 
 def _cholesky(a, *, of_mean=False):
@@ -87,19 +93,33 @@ def _qr(a, *, pivoting, full_matrices, use_magma):
   return Call(qr_complete_p if full_matrices else qr_p, (0, 1))
 
 
+# JAX itself has no subsets on CPUs and GPUs: it raises NotImplementedError.
+def _chosen(subset_by_index, n):
+  start, stop = subset_by_index
+  return {"start": start, "count": stop - start} if 0 <= start < stop <= n else None
+
+
 def _eigh(a, *, lower, sort_eigenvalues, subset_by_index, algorithm):
   if algorithm is not None:
     return _OF_ANOTHER_ALGORITHM
+  part = {"lower": lower, "symmetrize": False}
   if subset_by_index not in (None, (0, a.shape[-1])):
-    return _OF_A_SUBSET
-  return Call(eigh_p, (1, 0), {"lower": lower, "symmetrize": False})
+    if (chosen := _chosen(subset_by_index, a.shape[-1])) is None:
+      return _OF_A_SUBSET
+    return Call(eigh_subset_p, (1, 0), part | chosen)
+  return Call(eigh_p, (1, 0), part)
 
 
 def _svd(a, *, full_matrices, compute_uv, subset_by_index, algorithm):
   if algorithm not in (None, lax.linalg.SvdAlgorithm.DEFAULT):
     return _OF_ANOTHER_ALGORITHM
   if subset_by_index not in (None, (0, min(a.shape[-2:]))):
-    return _OF_A_SUBSET
+    chosen = _chosen(subset_by_index, min(a.shape[-2:]))
+    if full_matrices and compute_uv or chosen is None:
+      return _OF_A_SUBSET
+    return (
+        Call(svd_subset_p, (1, 0, 2), chosen) if compute_uv
+        else Call(svdvals_subset_p, (0,), chosen))
   if not compute_uv:
     return Call(svdvals_p, (0,))
   return Call(svd_full_p if full_matrices else svd_p, (1, 0, 2))

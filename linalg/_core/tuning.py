@@ -34,6 +34,8 @@ QR_DERIVATIVE = {"cpu": Limit(32), "cuda": Limit(8)}
 # above them about a tenth more at most, in rough runs of benchmarks/subset.py on two cores.
 EIGH_SUBSET = {"cpu": Limit(128)}
 SVD_SUBSET = {"cpu": Limit(64)}
+# This limit was not measured.
+EIGH_TRIDIAGONAL_SUBSET = {"cpu": Limit(32)}
 COFACTORS = {"cpu": Limit(512), "cuda": Limit(12, nbytes=1152)}
 # Positive definite systems with few right-hand sides that a team of threads solves with their
 # log-determinants: matrix and right-hand sides fit every GPU. This limit was not measured.

@@ -1,6 +1,7 @@
 """Eigenvalues and eigenvectors of Hermitian matrices."""
 
 import operator
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -146,21 +147,38 @@ def _with_outside(w, below, above):
   return jnp.concatenate([below[..., None], w, above[..., None]], axis=-1)
 
 
-def _subset_tangents(a, w, v, outside, form, da, *, lower, symmetrize, start, count):
-  """(dw, dV) of the chosen pairs: `eigenpairs_jvp` among them, and X outside of their space."""
+def ones_of_part(w: jax.Array, outside: Sequence[jax.Array], n: Any) -> jax.Array:
+  """`ones_of_first_order` of chosen values among n. `outside` is the values next to them, and the
+  largest magnitude of all."""
   below, above, norm = outside
-  forward = product(hermitian_part(da, lower=lower, symmetrize=symmetrize), v)
+  values = _with_outside(w, below, above)
+  return ones_of_first_order(values, _wider(norm[..., None], n, values.shape[-1]))[..., 1:-1]
+
+
+def values_of_part(w: jax.Array, outside: Sequence[jax.Array], n: Any) -> jax.Array:
+  """Chosen values `w` among n, whose second derivatives are NaN where they equal others."""
+  below, above, norm = outside
+  values = _with_outside(w, below, above)
+  norm = _wider(norm[..., None], n, values.shape[-1])
+  return without_second_derivative(values, values, norm)[..., 1:-1]
+
+
+def part_tangents(
+    w: jax.Array, v: jax.Array, outside: Sequence[jax.Array], forward: jax.Array, n: Any,
+    solve: Callable[[jax.Array], jax.Array],
+) -> tuple[jax.Array, jax.Array]:
+  """(dw, dV) of the chosen pairs: `eigenpairs_jvp` among them, and X outside of their space.
+
+  Args:
+    forward: dA V.
+    solve: gives X for a right-hand side.
+  """
   c = product(v, forward, adjoint_a=True)
-  norm = norm[..., None]
-  ones = ones_of_first_order(
-      _with_outside(w, below, above), _wider(norm, a.shape[-1], count + 2))[..., 1:-1]
+  ones = ones_of_part(w, outside, n)
   one = one_of_first_order(ones)[..., None]
   gaps = w[..., None, :] - w[..., :, None]
-  f = (reciprocal_gaps(gaps, norm[..., None], a.shape[-1]) * one).astype(c.dtype)
-  outer = eigh_subset_solve_p(
-      a, *form, w, v, forward * one.astype(c.dtype), lower=lower, symmetrize=symmetrize,
-      start=start, count=count)
-  return ones * _real_diagonal(c), product(v, f * c) + outer
+  f = (reciprocal_gaps(gaps, outside[2][..., None, None], n) * one).astype(c.dtype)
+  return ones * _real_diagonal(c), product(v, f * c) + solve(forward * one.astype(c.dtype))
 
 
 def _wider(norm, n, count):
@@ -171,7 +189,10 @@ def _wider(norm, n, count):
 def _eigh_factored_jvp(primals, tangents, **how):
   (a,), (da,) = primals, tangents
   w, v, *rest = eigh_subset_factored_p(a, **how)
-  changes = _subset_tangents(a, w, v, rest[:3], rest[3:7], da, **how)
+  part = hermitian_part(da, lower=how["lower"], symmetrize=how["symmetrize"])
+  changes = part_tangents(
+      w, v, rest[:3], product(part, v), a.shape[-1],
+      lambda b: eigh_subset_solve_p(a, *rest[3:7], w, v, b, **how))
   return (w, v, *rest), (*changes, *(None,) * len(rest))
 
 
@@ -190,7 +211,7 @@ def _eigvalsh_subset_jvp(primals, tangents, *, lower, symmetrize, start, count):
   return (w, *rest), (dw, *(None,) * len(rest))
 
 
-def _cut(w, start, count):
+def cut(w: jax.Array, start: int, count: int) -> tuple[jax.Array, ...]:
   """The chosen ones of all eigenvalues, those next to them, and the largest magnitude."""
   stop = start + count
   padded = jnp.pad(w, ((0, 0),) * (w.ndim - 1) + ((1, 1),), constant_values=jnp.inf)
@@ -203,7 +224,7 @@ def _eigh_factored_fallback(a, *, lower, symmetrize, start, count):
   # All eigenvectors, and the diagonal that they make of A, stand for the tridiagonal form.
   w, v, info = eigh_p(a, lower=lower, symmetrize=symmetrize)
   none = zeros_like(w)
-  chosen, *outside = _cut(w, start, count)
+  chosen, *outside = cut(w, start, count)
   return [chosen, v[..., start : start + count], *outside, v, none.astype(v.dtype), w, none, info]
 
 
@@ -214,44 +235,74 @@ def _eigh_subset_fallback(a, **how):
 
 def _eigvalsh_subset_fallback(a, *, lower, symmetrize, start, count):
   w, info = eigvalsh_p(a, lower=lower, symmetrize=symmetrize)
-  return [*_cut(w, start, count), info]
+  return [*cut(w, start, count), info]
 
 
-def _outside(v, x):
+def outside_of(v: jax.Array, x: jax.Array) -> jax.Array:
   """The part of x outside of the space of the columns V."""
   return x - product(v, product(v, x, adjoint_a=True))
 
 
-def _solve_fallback(a, vectors, taus, values, beside, w, v, b, **how):
-  del taus, beside, how
+def solve_by_all(
+    values: jax.Array, vectors: jax.Array, w: jax.Array, v: jax.Array, b: jax.Array
+) -> jax.Array:
+  """(λⱼ - A)⁺ bⱼ in the complement of V, given all eigenvalues and vectors."""
   gaps = w[..., None, :] - values[..., :, None]
-  norm = _largest(values)[..., None]
-  f = reciprocal_gaps(gaps, norm, a.shape[-1]).astype(b.dtype)
-  x = product(vectors, f * product(vectors, _outside(v, b), adjoint_a=True))
-  return [_outside(v, x)]
+  f = reciprocal_gaps(gaps, _largest(values)[..., None], values.shape[-1]).astype(b.dtype)
+  x = product(vectors, f * product(vectors, outside_of(v, b), adjoint_a=True))
+  return outside_of(v, x)
 
 
-def _solve_jvp(primals, tangents, **how):
-  """dX of (λⱼ - A) xⱼ = P bⱼ, P X = X, where P = I - V Vᴴ.
+def _solve_fallback(a, vectors, taus, values, beside, w, v, b, **how):
+  del a, taus, beside, how
+  return [solve_by_all(values, vectors, w, v, b)]
+
+
+def complement_jvp(
+    v: jax.Array, b: jax.Array, x: jax.Array, db: jax.Array | None, dax: jax.Array | None,
+    dw: jax.Array | None, dv: jax.Array | None, solve: Callable[[jax.Array], jax.Array],
+) -> jax.Array:
+  """dX of (λⱼ - A) xⱼ = P bⱼ, P X = X, where P = I - V Vᴴ, given dA X.
 
   The part of dX in P's space solves the equation for dB - dV Vᴴ B + dA X - X diag(dw). The other
   part is -V dVᴴ X, because Vᴴ X stays zero.
   """
-  *constants, w, v, b = primals
-  da, *_, dw, dv, db = tangents
-  x = eigh_subset_solve_p(*primals, **how)
+  change = complement_change(v, b, x, db, dax, dw, dv)
+  return without_turn(v, x, dv, solve(change))
+
+
+def complement_change(
+    v: jax.Array, b: jax.Array, x: jax.Array, db: jax.Array | None, dax: jax.Array | None,
+    dw: jax.Array | None, dv: jax.Array | None,
+) -> jax.Array:
+  """The right-hand side of `complement_jvp`."""
   change = zeros_like(b) if db is None else db
-  if da is not None:
-    part = hermitian_part(da, lower=how["lower"], symmetrize=how["symmetrize"])
-    change = change + product(part, x)
+  if dax is not None:
+    change = change + dax
   if dw is not None:
     change = change - x * dw[..., None, :].astype(x.dtype)
   if dv is not None:
     change = change - product(dv, product(v, b, adjoint_a=True))
-  dx = eigh_subset_solve_p(*constants, w, v, change, **how)
-  if dv is not None:
-    dx = dx - product(v, product(dv, x, adjoint_a=True))
-  return [x], [dx]
+  return change
+
+
+def without_turn(
+    v: jax.Array, x: jax.Array, dv: jax.Array | None, dx: jax.Array
+) -> jax.Array:
+  """The derivative of X, which stays orthogonal to V, given its part in the complement."""
+  return dx if dv is None else dx - product(v, product(dv, x, adjoint_a=True))
+
+
+def _solve_jvp(primals, tangents, **how):
+  *constants, w, v, b = primals
+  da, *_, dw, dv, db = tangents
+  x = eigh_subset_solve_p(*primals, **how)
+  dax = None
+  if da is not None:
+    dax = product(hermitian_part(da, lower=how["lower"], symmetrize=how["symmetrize"]), x)
+  return [x], [complement_jvp(
+      v, b, x, db, dax, dw, dv,
+      lambda change: eigh_subset_solve_p(*constants, w, v, change, **how))]
 
 
 def _solve_transpose(cotangents, operands, **how):
@@ -348,11 +399,9 @@ def eigvalsh_of(
   if count == 0:  # the matrix is still checked
     w, info = eigvalsh_of(a, (0, 1), lower=lower, symmetrize=symmetrize)
     return w[..., :0], info
-  w, below, above, norm, info = eigvalsh_subset_p(
+  w, *outside, info = eigvalsh_subset_p(
       a, lower=lower, symmetrize=symmetrize, start=start, count=count)
-  values = _with_outside(w, below, above)
-  norm = _wider(norm[..., None], a.shape[-1], count + 2)
-  return without_second_derivative(values, values, norm)[..., 1:-1], info
+  return values_of_part(w, outside, a.shape[-1]), info
 
 
 def _operand(name, a, uplo):

@@ -18,6 +18,7 @@ from linalg._core.algebra import (
   permutation_matrix,
   reciprocal_gaps,
   without_second_derivative,
+  zeros_like,
 )
 from linalg._core.checks import check_converged
 from linalg._core.linear_rules import linear_pair
@@ -30,7 +31,16 @@ from linalg._core.tuning import (
   may_be_within,
   within,
 )
-from linalg._factorizations.eigh import eigh_p, eigvalsh_p, subset_range
+from linalg._factorizations.eigh import (
+  complement_change,
+  cut,
+  eigh_p,
+  eigvalsh_p,
+  ones_of_part,
+  outside_of,
+  subset_range,
+  without_turn,
+)
 from linalg._factorizations.matmul import product
 
 __all__ = ["SVDResult", "svd", "svd_ex", "svdvals", "svdvals_ex"]
@@ -136,36 +146,52 @@ svd_p = _make_operation("m n -> m min(m,n), min(m,n), min(m,n) n, ()", full_matr
 svd_full_p = _make_operation("m n -> m m, min(m,n), n n, ()", full_matrices=True)
 
 
-# Chosen singular values. Derivatives of the values use their vectors alone. Derivatives of
-# the vectors use all factors.
+# Chosen singular values. Derivatives of the values use their vectors alone. Derivatives of the
+# vectors are `_tangents` among the chosen ones. Outside of their spaces they solve, for each s,
+#
+#   s x - A y = dA v    s y - Aᴴ x = dAᴴ u,
+#
+# which is Sternheimer's equation (see eigh.py) of the matrix with A and Aᴴ beside a zero diagonal.
+# The bidiagonal form of A, which has found the vectors, solves it too.
 
 _SUBSET = {"start": 0, "count": 1}
 
 
-def _subset_tangents(u, s, vh, da, start, count):
-  """The chosen columns of `_tangents`, without the products for the others."""
-  chosen = slice(start, start + count)
-  k = s.shape[-1]
-  m, n = da.shape[-2:]
-  v = adjoint(vh)
-  forward = product(da, v[..., chosen])
-  backward = product(da, u[..., chosen], adjoint_a=True)
+def _factored_dtypes(dtype, **_):
+  real = real_dtype(dtype)
+  return [dtype, real, dtype, *[real] * 3, *[dtype] * 6, real, real, jnp.int32]
+
+
+def _part_tangents(a, u, s, vh, outside, form, da, **how):
+  """(dU, dS, dVh) of the chosen triples."""
+  v, k = adjoint(vh), jax.core.min_dim(*a.shape[-2:])
+  forward = product(da, v)
+  backward = product(da, u, adjoint_a=True)
   p = product(u, forward, adjoint_a=True)
-  q = product(v, backward, adjoint_a=True)  # the chosen columns of Pᴴ
-  norm = jnp.max(s, axis=-1, initial=0, keepdims=True)[..., None]
-  ones = ones_of_values(s, with_zero=m != n)[..., chosen]
+  ones = ones_of_part(s, outside, k)
   one = one_of_first_order(ones)[..., None]
+  norm = outside[2][..., None, None]
   inverse_of = lambda x: (reciprocal_gaps(x, norm, k) * one).astype(p.dtype)
-  row, col = s[..., None, chosen], s[..., :, None]
-  together = (p + q) * inverse_of(row - col)
-  apart = (p - q) * inverse_of(row + col)
-  du = product(u, (together + apart) / 2)
-  dv = product(v, (together - apart) / 2)
-  if m > n:
-    du = du + (forward - product(u, p)) * inverse_of(row)
-  if m < n:
-    dv = dv + (backward - product(v, q)) * inverse_of(row)
-  return [du, ones * values_tangent(u[..., chosen], forward, axis=-2), adjoint(dv)]
+  row, col = s[..., None, :], s[..., :, None]
+  together = (p + adjoint(p)) * inverse_of(row - col)
+  apart = (p - adjoint(p)) * inverse_of(row + col)
+  one = one.astype(p.dtype)
+  x, y = svd_subset_solve_p(a, *form, s, u, vh, forward * one, backward * one, **how)
+  du = product(u, (together + apart) / 2) + x
+  dv = product(v, (together - apart) / 2) + y
+  return du, ones * diagonal_of(p).real, adjoint(dv)
+
+
+def _svd_factored_jvp(primals, tangents, **how):
+  (a,), (da,) = primals, tangents
+  u, s, vh, *rest = svd_subset_factored_p(a, **how)
+  changes = _part_tangents(a, u, s, vh, rest[:3], rest[3:11], da, **how)
+  return (u, s, vh, *rest), (*changes, *(None,) * len(rest))
+
+
+def _svd_subset_jvp(primals, tangents, **how):
+  (u, s, vh, *rest), (*changes,) = _svd_factored_jvp(primals, tangents, **how)
+  return (u, s, vh, rest[-1]), (*changes[:3], None)
 
 
 def _svd_subset_fallback(a, *, start, count):
@@ -174,12 +200,61 @@ def _svd_subset_fallback(a, *, start, count):
   return [u[..., chosen], s[..., chosen], vh[..., chosen, :], info]
 
 
-def _svd_subset_jvp(primals, tangents, *, start, count):
-  (a,), (da,) = primals, tangents
+def _svd_factored_fallback(a, *, start, count):
+  # All singular vectors, and the values between them, stand for the bidiagonal form.
   u, s, vh, info = svd_p(a)
+  m, n = a.shape[-2:]
   chosen = slice(start, start + count)
-  return (u[..., chosen], s[..., chosen], vh[..., chosen, :], info), (
-      *_subset_tangents(u, s, vh, da, start, count), None)
+  # The values next to the chosen ones, by `cut`, which counts from the smallest.
+  _, *outside = cut(s[..., ::-1], s.shape[-1] - start - count, count)
+  if m != n and start + count == s.shape[-1]:
+    outside[0] = zeros_like(outside[0])
+  right, tall = (adjoint(vh), u) if m >= n else (u, vh)
+  taus = zeros_like(s).astype(a.dtype)
+  left = zeros_like(right)
+  return [u[..., chosen], s[..., chosen], vh[..., chosen, :], *outside, left, taus, right, taus,
+          tall, taus, s, zeros_like(s), info]
+
+
+def _svd_solve_fallback(
+    a, left, left_taus, right, right_taus, tall, tall_taus, values, beside, s, u, vh, b, c, **how):
+  del left, left_taus, right_taus, tall_taus, beside, how
+  m, n = a.shape[-2:]
+  all_u, all_v = (tall, right) if m >= n else (right, adjoint(tall))
+  v = adjoint(vh)
+  b, c = outside_of(u, b), outside_of(v, c)
+  of_b, of_c = product(all_u, b, adjoint_a=True), product(all_v, c, adjoint_a=True)
+  norm = jnp.max(values, axis=-1, initial=0, keepdims=True)[..., None]
+  inverse_of = lambda x: reciprocal_gaps(x, norm, values.shape[-1]).astype(b.dtype)
+  row, col = s[..., None, :], values[..., :, None]
+  together, apart = (of_b + of_c) * inverse_of(row - col), (of_b - of_c) * inverse_of(row + col)
+  x, y = product(all_u, (together + apart) / 2), product(all_v, (together - apart) / 2)
+  if m > n:
+    x = x + (b - product(all_u, of_b)) * inverse_of(row)
+  if m < n:
+    y = y + (c - product(all_v, of_c)) * inverse_of(row)
+  return [outside_of(u, x), outside_of(v, y)]
+
+
+def _svd_solve_jvp(primals, tangents, **how):
+  """`complement_jvp` of the matrix with A and Aᴴ beside a zero diagonal."""
+  a, *form, s, u, vh, b, c = primals
+  da, *_, ds, du, dvh, db, dc = tangents
+  v, dv = adjoint(vh), None if dvh is None else adjoint(dvh)
+  x, y = svd_subset_solve_p(*primals, **how)
+  day, dax = (None, None) if da is None else (product(da, y), product(da, x, adjoint_a=True))
+  dx, dy = svd_subset_solve_p(
+      a, *form, s, u, vh, complement_change(u, b, x, db, day, ds, du),
+      complement_change(v, c, y, dc, dax, ds, dv), **how)
+  return [x, y], [without_turn(u, x, du, dx), without_turn(v, y, dv, dy)]
+
+
+def _svd_solve_transpose(cotangents, operands, **how):
+  # Each pair of columns is multiplied by a Hermitian matrix.
+  *constants, b, c = operands
+  found = svd_subset_solve_p(*constants, *(ct.conj() for ct in cotangents), **how)
+  return *(None,) * len(constants), *(
+      x.conj() if operand is None else None for x, operand in zip(found, (b, c), strict=True))
 
 
 svd_subset_p = ffi.operation(
@@ -189,6 +264,26 @@ svd_subset_p = ffi.operation(
     attributes=_SUBSET,
     jvp=_svd_subset_jvp,
     fallback=_svd_subset_fallback)
+
+_K = "min(m,n)"
+_OF_FORM = f"{_K} {_K}, {_K}, {_K} {_K}, {_K}, m n, {_K}, {_K}, {_K}"
+
+svd_subset_factored_p = ffi.operation(
+    "linalg_svd_subset_factored",
+    f"m n -> m count, count, count n, (), (), (), {_OF_FORM}, ()",
+    _factored_dtypes,
+    attributes=_SUBSET,
+    jvp=_svd_factored_jvp,
+    fallback=_svd_factored_fallback)
+
+svd_subset_solve_p = ffi.operation(
+    "linalg_svd_subset_solve",
+    f"m n, {_OF_FORM}, count, m count, count n, m count, n count -> m count, n count",
+    [0, 0],
+    attributes=_SUBSET,
+    jvp=_svd_solve_jvp,
+    transpose=_svd_solve_transpose,
+    fallback=_svd_solve_fallback)
 
 
 def values_tangent(x, y, axis):
@@ -373,8 +468,8 @@ def svd(
   Algorithm: small matrices are computed one per lane, the smallest by one-sided Jacobi, others by
   reduction to bidiagonal form and implicit QR. Larger ones are computed in tiles, by that reduction
   and divide and conquer. The largest, and those with few rows or columns, use LAPACK gesdd. A few
-  chosen values are found by bisection, and their vectors by inverse iteration. Derivatives of
-  chosen vectors compute all vectors. Derivatives of chosen values do not.
+  chosen values are found by bisection, and their vectors by inverse iteration. The derivatives of a
+  subset solve with the bidiagonal form beside the chosen vectors (Sternheimer; see `eigh`).
 
   Example:
     >>> import jax.numpy as jnp, linalg

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from linalg import ffi
-from linalg._core.algebra import expand, none_like
+from linalg._core.algebra import expand, none_like, ones_of_first_order, zeros_like
 from linalg._core.operands import (
   as_arrays,
   check_batches,
@@ -110,7 +110,8 @@ def orthogonal_procrustes(
 
   Algorithm: R is the unitary polar factor of Aᴴ B, from its singular values. Derivatives are those
   of `polar` and of the nuclear norm, to any order, at equal singular values too. R is not
-  determined where Aᴴ B is singular.
+  determined where Aᴴ B is singular, and its derivative is NaN there. That of the scale is then a
+  subgradient.
 
   Example:
     >>> import jax.numpy as jnp, linalg.scipy
@@ -129,4 +130,10 @@ def orthogonal_procrustes(
   if c.shape[-1] == 0:
     return c.astype(dtype), jnp.sum(c.real, axis=(-2, -1)).astype(real_dtype(dtype))
   factors = svd(jax.lax.stop_gradient(c), full_matrices=False)
-  return unitary_p(c, *factors).astype(dtype), nuclear_p(c, *factors).astype(real_dtype(dtype))
+  r = unitary_p(c, *factors)
+  s = factors[1]
+  # A value that varies with C, and 0, which the smallest one may equal.
+  smallest = s[..., -1:] + 0 * c[..., 0, :1].real
+  one = ones_of_first_order(jnp.concatenate([smallest, zeros_like(smallest)], -1), s[..., :1])
+  r = r * one[..., :1, None].astype(r.dtype)
+  return r.astype(dtype), nuclear_p(c, *factors).astype(real_dtype(dtype))

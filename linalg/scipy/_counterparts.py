@@ -1,5 +1,6 @@
 """Functions of `jax.scipy.linalg` that differ from this package's functions of the same names."""
 
+import functools
 from typing import Any, Literal, overload
 
 import jax
@@ -13,6 +14,7 @@ from linalg._core.algebra import identity, permutation_matrix, symmetrized
 from linalg._core.operands import as_arrays, check_matrix, check_square, real_dtype
 from linalg._core.public import public, with_types_of
 from linalg._factorizations.matmul import product
+from linalg.scipy._intervals import in_interval, interval, size_of_interval
 
 __all__ = ["cholesky", "det", "eigh", "inv", "lu", "qr", "qr_multiply", "solve", "svd"]
 
@@ -99,6 +101,7 @@ def eigh(
     check_finite: bool = True,
     *,
     subset_by_index: tuple[int, int] | None = None,
+    subset_by_value: tuple[float, float] | None = None,
 ) -> tuple[jax.Array, jax.Array]: ...
 
 
@@ -116,6 +119,7 @@ def eigh(
     check_finite: bool = True,
     *,
     subset_by_index: tuple[int, int] | None = None,
+    subset_by_value: tuple[float, float] | None = None,
 ) -> jax.Array: ...
 
 
@@ -133,6 +137,7 @@ def eigh(
     type: int = 1,
     check_finite: bool = True,
     subset_by_index: tuple[int, int] | None = None,
+    subset_by_value: tuple[float, float] | None = None,
 ) -> jax.Array: ...
 
 
@@ -150,12 +155,13 @@ def eigh(
     check_finite: bool = True,
     *,
     subset_by_index: tuple[int, int] | None = None,
+    subset_by_value: tuple[float, float] | None = None,
 ) -> jax.Array | tuple[jax.Array, jax.Array]: ...
 
 
 @public(
     "lower", "eigvals_only", "overwrite_a", "overwrite_b", "turbo", "eigvals", "type",
-    "check_finite", "subset_by_index", lists=True)
+    "check_finite", "subset_by_index", "subset_by_value", compiled=False, lists=True)
 def eigh(
     a: ArrayLike,
     b: ArrayLike | None = None,
@@ -169,6 +175,7 @@ def eigh(
     check_finite: bool = True,
     *,
     subset_by_index: tuple[int, int] | None = None,
+    subset_by_value: tuple[float, float] | None = None,
 ) -> Any:
   """Eigenvalues and eigenvectors of A v = w B v; `jax.scipy.linalg.eigh`.
 
@@ -176,6 +183,8 @@ def eigh(
     a, b, eigvals_only, eigvals, type: as for `linalg.eigh_generalized`, but both triangles are
       read, as in JAX: (A + Aᴴ) / 2 and (B + Bᴴ) / 2 are used.
     subset_by_index: SciPy's name of `eigvals`, the first and the last index, the last included.
+    subset_by_value: (low, high), to return the eigenvalues in the interval (low, high], as for
+      `linalg.scipy.eigvalsh`.
     lower, overwrite_a, overwrite_b, turbo, check_finite: not used.
 
   Returns:
@@ -190,6 +199,11 @@ def eigh(
     [3.]
   """
   del lower, overwrite_a, overwrite_b, turbo, check_finite
+  if subset_by_value is not None:
+    if (eigvals, subset_by_index) != (None, None):
+      raise ValueError(
+          "eigh: only one of eigvals, subset_by_index and subset_by_value may be specified.")
+    return _eigh_in(a, b, eigvals_only, type, interval("eigh", subset_by_value))
   if subset_by_index is not None:
     if eigvals is not None:
       raise ValueError("eigh: only one of eigvals and subset_by_index may be specified.")
@@ -198,14 +212,28 @@ def eigh(
       raise ValueError(
           f"eigh: subset_by_index must be (first, last), 0 <= first <= last < {jnp.shape(a)[-1]}, "
           f"got {eigvals}.")
-  if b is None and type == 1 and eigvals is None:
+  return _eigh(a, b, eigvals_only, eigvals, type)
+
+
+@functools.partial(jax.jit, static_argnums=(2, 3, 4))
+def _eigh(a, b, eigvals_only, eigvals, kind):
+  if b is None and kind == 1 and eigvals is None:
     return linalg.eigvalsh(a) if eigvals_only else tuple(linalg.eigh(a))
   operands, _ = as_arrays("eigh", *((a,) if b is None else (a, b)))
   for operand, x in zip("ab", operands, strict=False):
     check_square("eigh", x, operand)
   first, *rest = map(symmetrized, operands)
   return linalg.eigh_generalized(
-      first, rest[0] if rest else None, eigvals_only=eigvals_only, eigvals=eigvals, type=type)
+      first, rest[0] if rest else None, eigvals_only=eigvals_only, eigvals=eigvals, type=kind)
+
+
+def _eigh_in(a, b, eigvals_only, kind, bounds):
+  low, high = bounds
+  found = _eigh(a, b, eigvals_only, None, kind)
+  w, v = (found, None) if eigvals_only else found
+  size = size_of_interval("eigh", w, low, high, "Choose eigenvalues by index there.")
+  w, v = in_interval(w, v, low, high, size)
+  return w if v is None else (w, v)
 
 
 @with_types_of(jax.scipy.linalg.lu)

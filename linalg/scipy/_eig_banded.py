@@ -6,14 +6,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 from jax.typing import ArrayLike
 
 import linalg
 from linalg._core.algebra import expand
 from linalg._core.operands import as_arrays, check_matrix
 from linalg._core.public import public
-from linalg._factorizations.matmul import product
+from linalg.scipy._intervals import in_interval, size_of_interval
 
 __all__ = ["eig_banded", "eigvals_banded"]
 
@@ -35,35 +34,8 @@ def _dense(ab, lower):
   return sum(rows[1:], rows[0])
 
 
-def _chosen(w, v, low, high, size):
-  """The eigenvalues in (low, high], and their vectors, in `size` places with NaN at the end."""
-  inside = (w > low) & (w <= high)
-  first = jnp.sum(~inside & (w <= low), axis=-1, keepdims=True)
-  place = first + expand(jnp.arange(size), first)
-  index = expand(jnp.arange(w.shape[-1])[:, None], inside[..., None])
-  pick = (index == place[..., None, :]) & inside[..., :, None]
-  missing = ~jnp.any(pick, axis=-2)
-  nan = lambda x: jnp.where(missing, jnp.nan, x)
-  chosen = nan(jnp.sum(jnp.where(pick, w[..., :, None], 0), axis=-2))
-  if v is None:
-    return (chosen,)
-  vectors = product(v, pick.astype(v.dtype))
-  return chosen, jnp.where(missing[..., None, :], jnp.nan, vectors)
-
-
-def _count(name, ab, low, high, lower):
-  if isinstance(ab, Tracer):
-    raise TypeError(
-        f"{name}: the number of eigenvalues in an interval depends on the values of the matrix, "
-        "which are not known while a function is traced, as by jit, vmap or grad. Pass it as "
-        "`max_ev`: where there are fewer, NaN follows.")
-  w = linalg.eigvalsh(_dense(ab, lower), "L" if lower else "U", symmetrize_input=False)
-  counts = jnp.sum((w > low) & (w <= high), axis=-1)
-  return int(jnp.max(counts, initial=0))
-
-
 def _eig(name, a_band, lower, select, select_range, max_ev, vectors):
-  """(eigenvalues,), and the vectors if they are wanted."""
+  """The eigenvalues, and the vectors or None."""
   (ab,), dtype = as_arrays(name, a_band)
   check_matrix(name, ab, "a_band")
   n = ab.shape[-1]
@@ -77,19 +49,9 @@ def _eig(name, a_band, lower, select, select_range, max_ev, vectors):
     raise ValueError(
         f"{name}: select_range must be (first, last) in this order, got {select_range!r}.")
   real = jnp.finfo(dtype).dtype
-  cast = lambda w, *v: (w.astype(real), *(x.astype(dtype) for x in v))
   if ab.shape[-2] == 0 or n == 0:
     raise ValueError(f"{name}: a_band must have at least one diagonal, got shape {ab.shape}.")
-  if kind == "v":
-    low, high = map(float, select_range)
-    size = max_ev or _count(name, ab, low, high, lower)
-  a = _dense(ab, lower)
-  uplo = "L" if lower else "U"
-  w, *v = (
-      linalg.eigh(a, uplo, symmetrize_input=False) if vectors
-      else (linalg.eigvalsh(a, uplo, symmetrize_input=False),))
-  if kind == "v":
-    return cast(*_chosen(w, v[0] if vectors else None, low, high, size))
+  subset = None
   if kind == "i":
     first, last = select_range
     if not all(isinstance(x, (int, np.integer)) for x in (first, last)):
@@ -97,8 +59,16 @@ def _eig(name, a_band, lower, select, select_range, max_ev, vectors):
           f"{name}: with select='i' select_range must hold integers, got {select_range!r}.")
     if not 0 <= first <= last < n:
       raise ValueError(f"{name}: select_range must be within 0 and {n - 1}, got {select_range!r}.")
-    w, v = w[..., first : last + 1], [x[..., first : last + 1] for x in v]
-  return cast(w, *v)
+    subset = int(first), int(last) + 1
+  a = _dense(ab, lower)
+  how = {"UPLO": "L" if lower else "U", "symmetrize_input": False, "subset_by_index": subset}
+  w, v = linalg.eigh(a, **how) if vectors else (linalg.eigvalsh(a, **how), None)
+  if kind == "v":
+    low, high = map(float, select_range)
+    size = max_ev or size_of_interval(
+        name, w, low, high, "Pass it as `max_ev`: where there are fewer, NaN follows.")
+    w, v = in_interval(w, v, low, high, size)
+  return w.astype(real), None if v is None else v.astype(dtype)
 
 
 @public("lower", "eigvals_only", "overwrite_a_band", "select", "select_range", "max_ev",
@@ -126,7 +96,7 @@ def eig_banded(
     select_range: two numbers.
     max_ev: for 'v', the number of eigenvalues to return. Where the interval holds fewer, NaN
       follows. By default it is their number, in a batch the largest one. That depends on values, so
-      `max_ev` must be given where they are traced: in `jit`, `vmap` and derivatives.
+      `max_ev` must be given inside of `jit` and `vmap`.
     overwrite_a_band, check_finite: not used.
 
   Returns:
@@ -136,7 +106,7 @@ def eig_banded(
   float16 and bfloat16 are computed in float32, and the results rounded.
 
   Algorithm: `linalg.eigh` of the dense matrix, whose derivatives and rules at equal eigenvalues
-  these are. All eigenvalues are computed, whatever is selected.
+  these are. 'i' is its `subset_by_index`. For 'v' all are computed.
 
   Example:
     >>> import jax.numpy as jnp, linalg.scipy
@@ -149,8 +119,8 @@ def eig_banded(
   """
   del overwrite_a_band, check_finite
   size = operator.index(max_ev)
-  w, *v = _eig("eig_banded", a_band, lower, select, select_range, size, not eigvals_only)
-  return w if eigvals_only else (w, v[0])
+  w, v = _eig("eig_banded", a_band, lower, select, select_range, size, not eigvals_only)
+  return w if v is None else (w, v)
 
 
 @public("lower", "overwrite_a_band", "select", "select_range", "check_finite", compiled=False,

@@ -9,6 +9,7 @@ from jax.typing import ArrayLike
 import linalg
 from linalg._core.operands import as_arrays, check_matrix
 from linalg._core.public import public
+from linalg.scipy._intervals import in_interval, interval, size_of_interval
 
 __all__ = ["eigvalsh", "eigvalsh_tridiagonal", "lstsq", "norm", "svdvals"]
 
@@ -28,9 +29,11 @@ def _indices(name, subset, n):
   return first, last
 
 
-def _refuse_values(name):
-  raise NotImplementedError(
-      f"{name}: the shape of a subset by value depends on the matrix; choose one by index.")
+def _in(name, w, bounds):
+  """The eigenvalues in the interval `bounds`."""
+  low, high = interval(name, bounds)
+  size = size_of_interval(name, w, low, high, "Choose eigenvalues by index there.")
+  return in_interval(w, None, low, high, size)[0]
 
 
 @public("ord", "axis", "keepdims", "check_finite", lists=True)
@@ -125,7 +128,7 @@ def lstsq(
 
 @public(
     "lower", "overwrite_a", "overwrite_b", "type", "check_finite", "subset_by_index",
-    "subset_by_value", "driver", lists=True)
+    "subset_by_value", "driver", compiled=False, lists=True)
 def eigvalsh(
     a: ArrayLike,
     b: ArrayLike | None = None,
@@ -148,7 +151,9 @@ def eigvalsh(
     type: 1 for A v = w B v, 2 for A B v = w v, 3 for B A v = w v.
     subset_by_index: (first, last), the indices of the eigenvalues to return, the last
       included.
-    subset_by_value: raises NotImplementedError, because a result's shape cannot depend on values.
+    subset_by_value: (low, high), to return the eigenvalues in the interval (low, high]. Their
+      number depends on values, so that it raises TypeError inside of `jit` and `vmap`. In a batch
+      it is the largest one, and NaN follows where there are fewer.
     overwrite_a, overwrite_b, check_finite, driver: not used.
 
   Returns:
@@ -161,14 +166,17 @@ def eigvalsh(
     [0.5 3. ]
   """
   del overwrite_a, overwrite_b, check_finite
-  if subset_by_value is not None:
-    _refuse_values("eigvalsh")
+  if None not in (subset_by_index, subset_by_value):
+    raise ValueError(
+        "eigvalsh: only one of subset_by_index and subset_by_value may be specified.")
   _checked_driver("eigvalsh", driver, ("ev", "evd", "evr", "evx", "gv", "gvd", "gvx"))
   chosen = subset_by_index and _indices("eigvalsh", subset_by_index, jnp.shape(a)[-1])
-  return linalg.eigh_generalized(a, b, lower, True, eigvals=chosen, type=type)
+  w = linalg.eigh_generalized(a, b, lower, True, eigvals=chosen, type=type)
+  return w if subset_by_value is None else _in("eigvalsh", w, subset_by_value)
 
 
-@public("select", "select_range", "check_finite", "lapack_driver", lists=True)
+@public(
+    "select", "select_range", "check_finite", "lapack_driver", compiled=False, lists=True)
 def eigvalsh_tridiagonal(
     d: ArrayLike,
     e: ArrayLike,
@@ -181,7 +189,11 @@ def eigvalsh_tridiagonal(
   """Eigenvalues of Hermitian tridiagonal matrices; `scipy.linalg.eigvalsh_tridiagonal`.
 
   Args:
-    d, e, select, select_range: as for `linalg.eigh_tridiagonal`, of any dtypes.
+    d, e: as for `linalg.eigh_tridiagonal`, of any dtypes.
+    select: 'a' for all; 'i' for those of the indices select_range[0] to select_range[1], the last
+      included; 'v' for those in the interval (select_range[0], select_range[1]], as for
+      `subset_by_value` of `eigvalsh`.
+    select_range: two numbers.
     check_finite, tol, lapack_driver: not used.
 
   Returns:
@@ -193,13 +205,15 @@ def eigvalsh_tridiagonal(
     [1. 3.]
   """
   del check_finite, tol
-  if select == "v":
-    _refuse_values("eigvalsh_tridiagonal")
   _checked_driver(
       "eigvalsh_tridiagonal", lapack_driver, ("auto", "stemr", "stebz", "sterf", "stev", "stevd"))
   (d, e), dtype = as_arrays("eigvalsh_tridiagonal", d, e)
   chosen = None
   if select == "i" and select_range is not None:
     chosen = _indices("eigvalsh_tridiagonal", select_range, jnp.shape(d)[-1])
-  w = linalg.eigh_tridiagonal(d, e, eigvals_only=True, select=select, select_range=chosen)
+  of_values = select == "v"
+  w = linalg.eigh_tridiagonal(
+      d, e, eigvals_only=True, select="a" if of_values else select, select_range=chosen)
+  if of_values:
+    w = _in("eigvalsh_tridiagonal", w, select_range)
   return w.astype(jnp.finfo(dtype).dtype)

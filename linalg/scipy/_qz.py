@@ -140,9 +140,11 @@ def _lower_rotations(s, t, f, g, equal):
 
 
 def _pairs(s, t):
-  """The pairs (α, β) of a triangular pencil, of length 1, and which are equal up to rounding."""
-  pairs = unit_pairs(diagonal_of(s), diagonal_of(t), scales(s, t))[:2]
-  return pairs, are_equal(gaps_of_pairs(*pairs)) & ~on_diagonal(s)
+  """The pairs (α, β) of a triangular pencil, of length 1, which are equal up to rounding, and
+  whether a pair is (0, 0) up to rounding, so that the pencil is singular."""
+  *pairs, length = unit_pairs(diagonal_of(s), diagonal_of(t), scales(s, t))
+  singular = length <= smallest_gap(jnp.ones_like(length), length.shape[-1])
+  return pairs, are_equal(gaps_of_pairs(*pairs)) & ~on_diagonal(s), singular.any(-1)
 
 
 def _tangents(s, t, q, z, da, db, b_varies):
@@ -152,7 +154,8 @@ def _tangents(s, t, q, z, da, db, b_varies):
   Y, with skew-Hermitian X and Y that leave dS and dT upper triangular, but for elements that belong
   to two equal eigenvalues. One phase of each pair of columns is free. The diagonal of T stays real.
   The blocks of a real pencil are made triangular first, and rotate such that the block of T stays
-  diagonal. A block of T with two equal elements has no such rotation where B varies: NaN.
+  diagonal. A block of T with two equal elements has no such rotation where B varies: NaN. A
+  singular pencil has no derivative: NaN.
   """
   f, g = _between(q, da, z), _between(q, db, z)
   of_rows = lambda x, y: tuple(a / norm[..., None].astype(a.dtype) for a, norm in (
@@ -162,7 +165,7 @@ def _tangents(s, t, q, z, da, db, b_varies):
   changes = lambda x, y: (
       f - product(x, s) + product(s, y), g - product(x, t) + product(t, y))
   if jnp.iscomplexobj(s):
-    pairs, equal = _pairs(s, t)
+    pairs, equal, singular = _pairs(s, t)
     x, y = map(skew_of, _lower_rotations(s, t, f, g, equal))
     ds, dt = changes(x, y)
     d = diagonal_of(t).real
@@ -175,7 +178,7 @@ def _tangents(s, t, q, z, da, db, b_varies):
     u, w = _triangulating(s, t, first)
     wide = lambda a: _between(u, a.astype(u.dtype), w)
     form = jnp.triu(wide(s)), jnp.triu(wide(t))
-    pairs, equal = _pairs(*form)
+    pairs, equal, singular = _pairs(*form)
     in_block = on_diagonal(t, -1) & first[..., None, :]
     x, y = _lower_rotations(*form, wide(f), wide(g), equal)
     x, y = (product(v, product(a, v, adjoint_b=True)).real for v, a in ((u, x), (w, y)))
@@ -202,7 +205,8 @@ def _tangents(s, t, q, z, da, db, b_varies):
     ds, dt, x, y = (a * spoilt for a in (ds, dt, x, y))
   # Second derivatives at equal eigenvalues would lack the rotation that is not determined.
   ones = ones_of_distinct(*pairs)
-  one = one_of_first_order(ones)[..., None].astype(s.dtype)
+  one = jnp.where(singular[..., None], jnp.nan, one_of_first_order(ones))
+  one = one[..., None].astype(s.dtype)
   ds, dt = (a * norm[..., None].astype(a.dtype) for a, norm in zip((ds, dt), norms, strict=True))
   return one * ds, one * dt, one * product(q, x), one * product(z, y)
 

@@ -230,6 +230,25 @@ def test_own_functions_do_not_change():
     np.testing.assert_array_equal(linalg.cholesky(half), half)
 
 
+def test_subsets():
+  """JAX refuses subsets on CPUs and GPUs. The handlers of the CPU compute them."""
+  a = jnp.asarray(np.random.default_rng(0).standard_normal((2, 7, 7)), jnp.float32)
+  a = a + a.mT
+  with linalg.accelerated():
+    v, w = jax.jit(lambda a: lax_linalg.eigh(a, subset_by_index=(2, 5)))(a)
+    u, s, vh = jax.jit(lambda a: lax_linalg.svd(
+        a, full_matrices=False, subset_by_index=(1, 4)))(a)
+    alone = jax.jit(lambda a: lax_linalg.svd(
+        a, full_matrices=False, compute_uv=False, subset_by_index=(1, 4)))(a)
+    np.testing.assert_allclose(a @ v, v * w[:, None], atol=1e-5)
+    np.testing.assert_allclose(w, np.linalg.eigvalsh(a)[:, 2:5], atol=1e-5)
+    for x in (s, alone):
+      np.testing.assert_allclose(x, np.linalg.svd(a, compute_uv=False)[:, 1:4], atol=1e-5)
+    np.testing.assert_allclose(a @ vh.mT, u * s[:, None], atol=1e-5)
+    with pytest.raises(NotImplementedError, match="subset_by_index"):
+      jax.jit(lambda a: lax_linalg.eigh(a, subset_by_index=(2, 2)))(a)
+
+
 @pytest.mark.parametrize("function,reason", [
     (lambda a: lax_linalg.eigh(a, subset_by_index=(0, 3)), "linalg_eigh"),
     (lambda a: lax_linalg.eigh(a, implementation=lax_linalg.EighImplementation.QR),

@@ -41,7 +41,10 @@ WITHIN_OPERATIONS = {
     "linalg_block_tridiagonal_inverse_blocks", "linalg_eigh_tridiagonal_rows",
     "linalg_bidiagonal_svd_rows",
     "linalg_eigh_subset", "linalg_eigh_subset_factored", "linalg_eigh_subset_solve",
-    "linalg_eigvalsh_subset", "linalg_svd_subset", "linalg_svdvals_subset"}
+    "linalg_eigvalsh_subset", "linalg_eigh_tridiagonal_subset",
+    "linalg_eigh_tridiagonal_subset_solve", "linalg_eigvalsh_tridiagonal_subset",
+    "linalg_svd_subset", "linalg_svd_subset_factored", "linalg_svd_subset_solve",
+    "linalg_svdvals_subset"}
 
 
 def _recorded(module):

@@ -67,7 +67,8 @@ def test_signatures(module):
 
 # Keyword-only parameters that are ours, or SciPy's where JAX lacks them.
 ADDED = {
-    "eigh": {"subset_by_index"}, "null_space": {"size"}, "orth": {"size"},
+    "eigh": {"subset_by_index", "subset_by_value"}, "eigh_tridiagonal": {"subset_by_index"},
+    "null_space": {"size"}, "orth": {"size"},
     "schur": {"lwork", "overwrite_a", "sort", "check_finite"}}
 # Parameters that some versions of SciPy lack: removed ones, and a new one that has no effect.
 DEPRECATED = {"logm": {"disp"}, "signm": {"disp"}, "eigvals": {"overwrite_b"}}

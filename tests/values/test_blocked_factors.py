@@ -521,9 +521,11 @@ DERIVATIVES = {
 }
 # Problems without tiles of their own, and the function whose tiles they use.
 SHARED = {
-    "bidiagonal_svd_rows": "svd", "cofactors": "lu", "det": "slogdet", "eigh_subset": "eigh", "eigh_subset_solve": "eigh",
-    "eigh_tridiagonal_rows": "eigh_tridiagonal", "positive_solve_logdet": "solve_logdet_pos",
-    "solve_slogdet": "solve_logdet", "svd_subset": "svd_thin",
+    "bidiagonal_svd_rows": "svd", "cofactors": "lu", "det": "slogdet", "eigh_subset": "eigh",
+    "eigh_subset_solve": "eigh", "eigh_tridiagonal_rows": "eigh_tridiagonal",
+    "eigh_tridiagonal_solve": "eigh_tridiagonal", "eigh_tridiagonal_subset": "eigh_tridiagonal",
+    "positive_solve_logdet": "solve_logdet_pos", "solve_slogdet": "solve_logdet",
+    "svd_subset": "svd_thin", "svd_subset_solve": "svd_thin",
     "systems": "triangular_solve"}
 
 

@@ -123,6 +123,27 @@ def test_pytrees_and_states(rng):
   assert solvers.SVD().init(operator, {})[0][3] == N
 
 
+def test_multiples_of_blocks(rng, dtype):
+  """Multiples, sums and tags of block-tridiagonal operators, in any order."""
+  a = _banded(_definite(rng, dtype)[0], D) + 9 * np.eye(N, dtype=dtype)
+  plain, positive = _of_blocks()(a), _of_blocks(POSITIVE)(a)
+  tagged = lx.TaggedLinearOperator(lx.TaggedLinearOperator(plain, POSITIVE), lx.symmetric_tag)
+  b = matrices.general(rng, (), N, 1, dtype)[:, 0]
+  operators = [
+      -plain, 2 * plain, plain / 2, plain + positive, -positive, 2 * positive, positive / -2,
+      -(positive / 3) * 2, tagged, -tagged / 2, lx.TaggedLinearOperator(-positive, NEGATIVE)]
+  solve = lambda operator: lx.linear_solve(operator, b, solvers.BlockTridiagonal()).value
+  found = quick_jit(lambda: [solve(operator) for operator in operators])()
+  for x, operator in zip(found, operators, strict=True):
+    np.testing.assert_allclose(
+        operator.as_matrix() @ x, b, atol=500 * np.finfo(dtype).eps * np.abs(b).max())
+  # Definite ones keep one factor, and not the blocks.
+  for operator in (-positive, tagged, -tagged):
+    assert solvers.BlockTridiagonal().init(operator, {})[0][1] is not None
+  with pytest.raises(ValueError, match="or multiples and sums of them"):
+    solve(plain @ plain)
+
+
 def test_singular():
   """lineax reports what NaN says."""
   for solver, operator in (

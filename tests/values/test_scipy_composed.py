@@ -239,13 +239,40 @@ def test_structure():
     np.testing.assert_array_equal(np.stack([lower, upper], -1), expected)
 
 
+def test_intervals(rng):
+  """Eigenvalues in (low, high] are SciPy's. In a batch NaN fills the missing places."""
+  a = rng.standard_normal((2, 9, 9))
+  a = a + a.swapaxes(-1, -2)
+  for low, high in ((-1, 2), (0, 9), (70, 90)):
+    expected = [scipy.linalg.eigvalsh(x, subset_by_value=(low, high)) for x in a]
+    for x, y in zip(a, expected, strict=True):
+      w, v = linalg.scipy.eigh(x, subset_by_value=(low, high))
+      np.testing.assert_allclose(w, y, atol=1e-12)
+      np.testing.assert_allclose(x @ v, v * w[None], atol=1e-12)
+      tridiagonal = np.diagonal(x), np.diagonal(x, 1)
+      np.testing.assert_allclose(
+          linalg.scipy.eigvalsh_tridiagonal(*tridiagonal, "v", (low, high)),
+          scipy.linalg.eigvalsh_tridiagonal(*tridiagonal, "v", (low, high)), atol=1e-12)
+    found = linalg.scipy.eigvalsh(a, subset_by_value=(low, high))
+    assert found.shape == (2, max(map(len, expected)))
+    for x, y in zip(found, expected, strict=True):
+      np.testing.assert_allclose(x[: len(y)], y, atol=1e-12)
+      assert np.isnan(x[len(y) :]).all()
+
+
 def test_subsets_and_drivers():
   """Subsets by value, wrong indices and unknown drivers raise errors that say so."""
   a, d = np.eye(3), np.ones(3)
+  for function in (
+      lambda a: linalg.scipy.eigvalsh(a, subset_by_value=(0, 1)),
+      lambda a: linalg.scipy.eigh(a, subset_by_value=(0, 1)),
+      lambda a: linalg.scipy.eigvalsh_tridiagonal(a[0], a[0, 1:], "v", (0, 1))):
+    with pytest.raises(TypeError, match="depends on the values of the matrix"):
+      jax.jit(function)(a)
   for call in (
-      lambda: linalg.scipy.eigvalsh(a, subset_by_value=(0, 1)),
-      lambda: linalg.scipy.eigvalsh_tridiagonal(d, d[1:], "v", (0, 1))):
-    with pytest.raises(NotImplementedError, match="choose one by index"):
+      lambda: linalg.scipy.eigvalsh(a, subset_by_value=(1, 0)),
+      lambda: linalg.scipy.eigvalsh_tridiagonal(d, d[1:], "v")):
+    with pytest.raises(ValueError, match="the interval must be"):
       call()
   for call in (
       lambda: linalg.scipy.eigvalsh(a, subset_by_index=(1, 3)),

@@ -13,7 +13,7 @@ import pytest
 import linalg
 import matrices
 from linalg._catalogue import checks
-from linalg._factorizations import eigh, svd
+from linalg._factorizations import eigh, eigh_tridiagonal, svd
 
 ONE_IN = 5
 
@@ -146,34 +146,74 @@ def test_svd(start, stop, shape, dtype, rng):
     assert np.all(np.abs(values - expected) <= 30 * np.sqrt(size) * eps * norm[..., None])
 
 
+def _compare_with_fallbacks(both, *operands):
+  """`both(call)` with `call` the handler of an operation, and its fallback."""
+  ours, theirs = (jax.jit(lambda *x, call=call: both(call, *x))(*operands) for call in (
+      lambda p: p, lambda p: p._rules.fallback))
+  for x, y in zip(*map(jax.tree.leaves, (ours, theirs)), strict=True):
+    assert x.shape == y.shape and x.dtype == y.dtype
+    np.testing.assert_allclose(x, y, rtol=1e-10, atol=1e-10)
+
+
+def _projector(v):
+  return v[..., :, None, :] * v[..., None, :, :].conj()
+
+
+# The whole decomposition, cut, on platforms without the handlers. The columns of a solution belong
+# to values, whatever the phases of the vectors.
+FALLBACK_RANGES = [(0, 3), (4, 2), (6, 3)]
+
+
 @pytest.mark.parametrize("dtype", [np.float64, np.complex128])
 def test_fallbacks(dtype, rng):
-  """The whole decomposition, cut, on platforms without the handlers."""
   a, b = (matrices.hermitian(rng, (2,), 9, dtype) for _ in range(2))
-  for start, count in ((0, 3), (4, 2), (6, 3)):
+  for start, count in FALLBACK_RANGES:
+    how = {"start": start, "count": count, "lower": False, "symmetrize": False}
+
+    def both(call, a, b, how=how, count=count):
+      w, v, *rest = call(eigh.eigh_subset_p)(a, **how)
+      values = call(eigh.eigvalsh_subset_p)(a, **how)
+      own, vectors, *others, _ = call(eigh.eigh_subset_factored_p)(a, **how)
+      x = call(eigh.eigh_subset_solve_p)(a, *others[3:], own, vectors, b[..., :count], **how)
+      return w, _projector(v), rest, values, _projector(vectors), jax.tree.leaves(x)
+
+    _compare_with_fallbacks(both, a, b)
+
+
+@pytest.mark.parametrize("shape", [(7, 7), (9, 7), (7, 9)], ids=str)
+@pytest.mark.parametrize("dtype", [np.float64, np.complex128])
+def test_fallbacks_of_svd(shape, dtype, rng):
+  a = matrices.general(rng, (2,), *shape, dtype)
+  b, c = (matrices.general(rng, (2,), size, 3, dtype) for size in shape)
+  for start, count in FALLBACK_RANGES:
+    how = {"start": min(start, 7 - count), "count": count}
+
+    def both(call, a, b, c, how=how, count=count):
+      of_svd = lambda u, s, vh, *rest: (u[..., :, None, :] * vh.mT[..., None, :, :], s, rest)
+      u, s, vh, *others, info = call(svd.svd_subset_factored_p)(a, **how)
+      x = call(svd.svd_subset_solve_p)(
+          a, *others[3:], s, u, vh, b[..., :count], c[..., :count], **how)
+      return (
+          of_svd(u, s, vh, *others[:3], info), x, of_svd(*call(svd.svd_subset_p)(a, **how)),
+          call(svd.svdvals_subset_p)(a, **how))
+
+    _compare_with_fallbacks(both, a, b, c)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.complex128])
+def test_fallbacks_of_tridiagonal(dtype, rng):
+  d, e = _diagonals(rng, 9, dtype, (2,))
+  b = matrices.general(rng, (2,), 9, 3, dtype)
+  for start, count in FALLBACK_RANGES:
     how = {"start": start, "count": count}
-    of_triangle = how | {"lower": False, "symmetrize": False}
 
-    def both(a, b, call, how=how, of_triangle=of_triangle):
-      *results, info = call(eigh.eigh_subset_p)(a, **of_triangle)
-      values = call(eigh.eigvalsh_subset_p)(a, **of_triangle)[:-1]
-      w, v, *others, _ = call(eigh.eigh_subset_factored_p)(a, **of_triangle)
-      x = call(eigh.eigh_subset_solve_p)(a, *others[3:], w, v, b[..., :count], **of_triangle)
-      x = x[0] if isinstance(x, list) else x
-      u, s, vh, _ = call(svd.svd_subset_p)(b[..., :7], **how)
-      (t, _) = call(svd.svdvals_subset_p)(b[..., :7], **how)
-      projector = lambda v: v[..., :, None, :] * v[..., None, :, :].conj()
-      # The solution's columns are those of b for each value, whatever the phases of the vectors.
-      return w, *results[2:], *values, projector(results[1]), projector(v), x, (
-          u[..., :, None, :] * vh.mT[..., None, :, :]), s, t, info
+    def both(call, d, e, b, how=how, count=count):
+      w, v, *rest = call(eigh_tridiagonal.eigh_tridiagonal_subset_p)(d, e, **how)
+      x = call(eigh_tridiagonal.eigh_tridiagonal_subset_solve_p)(d, e, w, v, b[..., :count], **how)
+      values = call(eigh_tridiagonal.eigvalsh_tridiagonal_subset_p)(d, e, **how)
+      return w, _projector(v), rest, jax.tree.leaves(x), values
 
-    if start + count > 7:
-      how["start"] = 7 - count
-    ours = jax.jit(lambda a, b: both(a, b, lambda p: p))(a, b)
-    theirs = jax.jit(lambda a, b: both(a, b, lambda p: p._rules.fallback))(a, b)
-    for x, y in zip(ours, theirs, strict=True):
-      assert x.shape == y.shape and x.dtype == y.dtype
-      np.testing.assert_allclose(x, y, rtol=1e-10, atol=1e-10)
+    _compare_with_fallbacks(both, d.real, e, b)
 
 
 def _rotation(rng, dtype):
@@ -193,6 +233,7 @@ def _loss(c, decompose):
 
 
 def _near(x, y, limit):
+  x, y = checks.wide(x), checks.wide(y)
   assert np.max(np.abs(x - y)) <= limit * np.max(np.abs(y))
 
 
@@ -229,22 +270,155 @@ def test_derivatives_of_values(rng):
       _near(first, second, 1e-10)
 
 
-def test_derivatives_of_svd(rng):
-  for shape in ((M, M), (110, M), (M, 110)):
-    a, da = (matrices.general(rng, (), *shape, np.float64) for _ in range(2))
+def _svd_loss(chosen):
+  """A function of chosen singular triples that does not depend on their phases."""
+  cut = slice(*chosen)
 
-    def loss(a, part):
-      chosen = (2, 7)
-      u, s, vh = linalg.svd(a, full_matrices=False, subset_by_index=chosen if part else None)
-      if not part:
-        u, s, vh = u[:, 2:7], s[2:7], vh[2:7]
-      return jnp.sum(jnp.cos(s) * (u[3] * vh[:, 5] + u[0] ** 2))
+  def loss(a, part):
+    u, s, vh = linalg.svd(a, full_matrices=False, subset_by_index=chosen if part else None)
+    if not part:
+      u, s, vh = u[:, cut], s[cut], vh[cut]
+    return jnp.sum(jnp.cos(s) * (u[3] * vh[:, 5] + u[0] * u[0].conj() + u[1] * u[2].conj()).real)
 
-    found, expected = (jax.jit(lambda a, part=part: (
-        jax.grad(loss)(a, part), jax.jvp(lambda a: loss(a, part), (a,), (da,))[1]))(a)
-        for part in (True, False))
-    for x, y in zip(found, expected, strict=True):
-      _near(x, y, 1e-9)
+  return loss
+
+
+@pytest.mark.parametrize("chosen", [(2, 7), (M - 4, M), (10, 60)], ids=str)
+@pytest.mark.parametrize("shape", [(M, M), (110, M), (M, 110)], ids=str)
+@pytest.mark.parametrize("dtype", [np.float64, np.complex128])
+def test_derivatives_of_svd(shape, chosen, dtype, rng):
+  """First and second derivatives are those of the whole decomposition."""
+  a, da = (matrices.general(rng, (), *shape, dtype) for _ in range(2))
+  loss = _svd_loss(chosen)
+
+  def derivatives(part):
+    gradient = jax.grad(lambda a: loss(a, part))
+    return jax.jit(lambda a: (
+        gradient(a), jax.jvp(lambda a: loss(a, part), (a,), (da,))[1],
+        jax.jvp(gradient, (a,), (da,))[1]))(a)
+
+  for x, y in zip(derivatives(True), derivatives(False), strict=True):
+    _near(x, y, 1e-9)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.complex64])
+def test_single_precision_of_svd_derivatives(dtype, rng):
+  """They are those of float64 to rounding, times the condition of the vectors."""
+  a, da = (matrices.general(rng, (), 110, M, dtype) for _ in range(2))
+  loss = _svd_loss((2, 7))
+  derivative = jax.jit(lambda a, da: jax.jvp(
+      jax.grad(lambda a: loss(a, True)), (a,), (da,)))
+  found = derivative(a, da)
+  for x, y in zip(found, derivative(*(checks.wide(x) for x in (a, da))), strict=True):
+    _near(x, y, 1e-2)
+
+
+def test_equal_singular_values(rng):
+  """A cut through equal values keeps the split as it is. Zeros have no finite quotients."""
+  values = np.concatenate([np.linspace(9, 2, 40), np.ones(30), np.zeros(30)])
+  a = matrices.with_singular_values(rng, values, 110, M, np.float64)
+  da = matrices.general(rng, (), 110, M, np.float64)
+  for chosen in ((35, 45), (65, 75)):
+    (u, s, vh), (du, ds, dvh) = jax.jit(lambda a, da, chosen=chosen: jax.jvp(
+        lambda a: tuple(linalg.svd(a, full_matrices=False, subset_by_index=chosen)),
+        (a,), (da,)))(a, da)
+    u, s, v, du, dv = (np.asarray(x) for x in (u, s, vh.T, du, dvh.T))
+    np.testing.assert_allclose(ds, np.diag(u.T @ da @ v), atol=1e-12)
+    # The rule of the whole decomposition, for bases that have the chosen vectors in them.
+    everything = np.linalg.svd(a)
+    full_u, full_v = everything[0], everything[2].T
+    p, q = full_u.T @ da @ v, full_v.T @ da.T @ u
+    size = np.concatenate([values, np.zeros(10)])
+    small = 8 * 10 * np.finfo(float).eps * 9
+    inverse = lambda x: np.where(abs(x) <= small, 0, 1 / np.where(abs(x) <= small, 1, x))
+    q_all = np.concatenate([q, np.zeros((10, q.shape[1]))])
+    row = s[None, :]
+    together = (p + q_all) * inverse(row - size[:, None])
+    apart = (p - q_all) * inverse(row + size[:, None])
+    of_u, of_v = (together + apart) / 2, ((together - apart) / 2)[:M]
+    of_u[M:] = p[M:] * inverse(row)
+    np.testing.assert_allclose(du, full_u @ of_u, atol=1e-9)
+    np.testing.assert_allclose(dv, full_v @ of_v, atol=1e-9)
+
+
+def _diagonals(rng, n, dtype, batch=()):
+  real = np.finfo(dtype).dtype
+  d, e = matrices.general(rng, batch, 1, n, real), matrices.general(rng, batch, 1, n - 1, dtype)
+  return d[..., 0, :].astype(dtype), e[..., 0, :]
+
+
+def _dense(d, e):
+  of = lambda d, e: np.diag(d) + np.diag(e, 1) + np.diag(e.conj(), -1)
+  return np.stack([of(*x) for x in zip(d, e, strict=True)])
+
+
+@pytest.mark.parametrize(("start", "stop"), RANGES, ids=str)
+def test_tridiagonal(start, stop, dtype, rng):
+  """Random matrices, a constant one, Wilkinson's and one that falls apart."""
+  d, e = _diagonals(rng, N, dtype, (4,))
+  d[1], e[1] = 2, -1
+  d[2], e[2] = np.abs(np.arange(N) - N / 2), 1
+  e[3, ::3] = 0
+  how = {"subset_by_index": (start, stop)}
+  w, v = jax.jit(lambda d, e: linalg.eigh_tridiagonal(d, e, **how))(d, e)
+  alone = linalg.eigh_tridiagonal(d, e, eigvals_only=True, **how)
+  by_select = linalg.eigh_tridiagonal(
+      d, e, eigvals_only=True, select="i", select_range=(start, stop - 1))
+  np.testing.assert_array_equal(alone, by_select)
+  _check_eigh(_dense(d, e), start, stop, w, v, alone)
+
+
+def test_small_tridiagonal_matrices_are_decomposed_whole():
+  for n in (32, 33):
+    d = np.ones(n)
+    for only in (True, False):
+      program = jax.make_jaxpr(lambda d, only=only: linalg.eigh_tridiagonal(
+          d, d[1:], eigvals_only=only, subset_by_index=(3, 8)))(d)
+      assert ("tridiagonal_subset" in str(program)) == (n > 32)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.complex128])
+@pytest.mark.parametrize(("start", "stop"), [(N - 5, N), (30, 60)], ids=str)
+def test_derivatives_of_tridiagonal(start, stop, dtype, rng):
+  """First and second derivatives are those of the whole decomposition."""
+  pair, change = _diagonals(rng, N, dtype), _diagonals(rng, N, dtype)
+  c = _rotation(rng, dtype)
+  cut = slice(start, stop)
+  whole = _loss(c, lambda x: tuple(y[..., cut] for y in linalg.eigh_tridiagonal(*x)))
+  part = _loss(c, lambda x: linalg.eigh_tridiagonal(*x, subset_by_index=(start, stop)))
+  values = lambda x: jnp.sum(jnp.sin(
+      linalg.eigh_tridiagonal(*x, eigvals_only=True, subset_by_index=(start, stop))))
+  all_values = lambda x: jnp.sum(jnp.sin(linalg.eigh_tridiagonal(*x, eigvals_only=True)[cut]))
+
+  def derivatives(loss):
+    return jax.jit(lambda x: jax.jvp(jax.grad(loss), (x,), (change,)))(pair)
+
+  for ours, theirs in ((part, whole), (values, all_values)):
+    for x, y in zip(*(jax.tree.leaves(derivatives(f)) for f in (ours, theirs)), strict=True):
+      _near(x, y, 1e-8)
+
+
+def test_tridiagonal_failures(rng):
+  d, e = _diagonals(rng, 40, np.float64, (3,))
+  spoilt = d.copy()
+  spoilt[1, 3] = np.inf
+  w, v = linalg.eigh_tridiagonal(spoilt, e, subset_by_index=(0, 2))
+  assert np.isnan(w[1]).all() and np.isnan(v[1]).all()
+  alone = linalg.eigh_tridiagonal(d[2], e[2], subset_by_index=(0, 2))
+  for x, y in zip((w[2], v[2]), alone, strict=True):
+    np.testing.assert_array_equal(x, y)
+  assert linalg.eigh_tridiagonal(d, e, subset_by_index=(4, 4))[1].shape == (3, 40, 0)
+
+
+@pytest.mark.parametrize("how, text", [
+    ({"subset_by_index": (3, 2)}, "subset_by_index must be"),
+    ({"select": "i", "select_range": (0, 3)}, r"0 <= first <= last < 3, got \(0, 3\)"),
+    ({"select": "i"}, "select_range must be"),
+    ({"select": "i", "select_range": (0, 1), "subset_by_index": (0, 1)}, "only one of select"),
+])
+def test_wrong_ranges_of_tridiagonal(how, text):
+  with pytest.raises(ValueError, match=text):
+    linalg.eigh_tridiagonal(jnp.ones(3), jnp.ones(2), **how)
 
 
 def test_derivatives_in_many_digits(rng):
