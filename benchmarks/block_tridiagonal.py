@@ -1,37 +1,33 @@
 """Times a solve and log det of positive definite block-tridiagonal systems, and their gradient.
 
   pip install solvax lineax
-  python benchmarks/block_tridiagonal.py --rows 2,4,8 --shapes 256x100,1x1000
+  python benchmarks/block_tridiagonal.py --output benchmarks/results/FILE.json
+  python benchmarks/block_tridiagonal.py --quick --rows 2,4 --shapes 256x100
 
 The contenders take turns: `block_tridiagonal_solve_logdet` ("ours"), the methods of a factor, a
 `lax.scan` on stock JAX under `vmap`, and other libraries' solvers where they are installed. These
 give no log det. Neither do `block_tridiagonal_solve` ("ours, general") and, for blocks of one row,
-`tridiagonal_solve`. lineax's solver is for blocks of one row, too.
+`tridiagonal_solve`. lineax's solver is for blocks of one row, too. A long system is timed on one
+thread and on two.
 """
 
 import argparse
-import functools
-import math
-import pathlib
-from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 import linalg
+from contenders import Benchmark, Contender, Parameters, add_options, parse, run
 from linalg.structured import (
   block_tridiagonal_cholesky,
   block_tridiagonal_solve,
   block_tridiagonal_solve_logdet,
 )
-from run import describe_run, installed, measure, summarise, write
 
-LIBRARIES = ("lineax", "solvax")
-MOST_UNROLLED = 128  # steps; solvax 0.34 unrolls those of block_thomas, and compiles for minutes
+PROGRAM = "block-tridiagonal solve and log det"
+WITH_LOGDET = ("ours", "by factor", "stock scan")
 
 
 def general(diagonal, lower, b):
@@ -102,19 +98,20 @@ solvax_cyclic = _solvax(
         solvax.block_cyclic_reduction_factor(*blocks_and_b[:3]), blocks_and_b[3]))
 
 
-def contenders(d: int, steps: int) -> dict[str, Callable[..., Any]]:
-  found = {
-      "ours": block_tridiagonal_solve_logdet, "by factor": by_factor, "ours, general": general,
-      "stock scan": stock}
-  if d == 1:
-    found["tridiagonal_solve"] = tridiagonal
-    if installed("lineax"):
-      found["lineax"] = lineax
-  if installed("solvax"):
-    found["solvax, cyclic"] = solvax_cyclic
-    if steps <= MOST_UNROLLED:
-      found["solvax"] = solvax_thomas
-  return found
+def contenders(row: Parameters) -> dict[str, Contender]:
+  found = {"ours": Contender(block_tridiagonal_solve_logdet)}
+  if not row["threads"]:
+    found |= {
+        "by factor": Contender(by_factor), "ours, general": Contender(general),
+        "stock scan": Contender(stock),
+        "solvax, cyclic": Contender(solvax_cyclic, library="solvax"),
+        "solvax": Contender(solvax_thomas, library="solvax")}
+    if row["d"] == 1:
+      found |= {
+          "tridiagonal_solve": Contender(tridiagonal),
+          "lineax": Contender(lineax, library="lineax")}
+  wrap = value_and_gradient if row["gradient"] else jax.vmap
+  return {name: x._replace(function=wrap(x.function)) for name, x in found.items()}
 
 
 def value_and_gradient(function):
@@ -125,66 +122,54 @@ def value_and_gradient(function):
   return jax.value_and_grad(loss, (0, 1, 2))
 
 
-def make_operands(batch: int, steps: int, d: int, dtype: str) -> list[jax.Array]:
+def compared(row: Parameters, name: str, results: Any) -> list[Any]:
+  """The solution, or the gradient of those that have the log det."""
+  if not row["gradient"]:
+    return [results[0]]
+  if name not in WITH_LOGDET:
+    return []
+  value, (diagonal, lower, b) = results
+  return [value, diagonal + diagonal.mT, lower, b]  # a scan reads one triangle of each block
+
+
+def make_operands(row: Parameters) -> list[jax.Array]:
+  batch, steps, d = row["batch"], row["steps"], row["d"]
   rng = np.random.default_rng(0)
   diagonal = np.broadcast_to((4.0 + d) * np.eye(d), (batch, steps, d, d))
   lower = 0.3 * rng.standard_normal((batch, steps - 1, d, d))
   right = rng.standard_normal((batch, steps, d))
-  return [jnp.asarray(x, dtype) for x in (diagonal, lower, right)]
+  return [jnp.asarray(x, row["dtype"]) for x in (diagonal, lower, right)]
 
 
-def compare(batch: int, steps: int, d: int, gradient: bool, args: argparse.Namespace):
-  """The summary of the times, after a check that the solutions agree."""
-  operands = make_operands(batch, steps, d, args.dtype)
-  calls, solutions = {}, {}
-  some = {k: v for k, v in contenders(d, steps).items() if k not in args.without}
-  for name, function in some.items():
-    program = jax.jit(value_and_gradient(function) if gradient else jax.vmap(function))
-    solutions[name] = jax.tree.leaves(program(*operands))[0]
-    calls[name] = functools.partial(
-        lambda program: jax.block_until_ready(program(*operands)), program)
-  if not gradient:
-    for name, x in solutions.items():
-      tolerance = 1e7 * np.finfo(args.dtype).eps
-      np.testing.assert_allclose(
-          x, solutions["ours"], rtol=tolerance, atol=1e-3 * tolerance, err_msg=name)
-  return summarise(measure(calls, args.rounds, args.seconds, args.slow_call))
+def make_rows(args: argparse.Namespace) -> list[Parameters]:
+  def rows(shapes, sizes, threads=None):
+    return [
+        {"program": PROGRAM, "d": int(d), "batch": batch, "steps": steps, "dtype": args.dtype,
+         "threads": threads, "gradient": gradient}
+        for batch, steps in (map(int, shape.split("x")) for shape in shapes.split(",") if shape)
+        for d in sizes.split(",") for gradient in (False, True)[: 1 if args.values_only else 2]]
+
+  return rows(args.shapes, args.rows) + [
+      row for d in args.rows.split(",") for threads in (1, 2)
+      for row in rows(args.long_shapes, d, threads)]
 
 
 def main() -> None:
   parser = argparse.ArgumentParser(
       description="Times solves and log determinants of block-tridiagonal systems.")
-  parser.add_argument("--rows", default="2,4,8", help="of a block")
+  parser.add_argument("--rows", default="1,2,4,8", help="of a block")
   parser.add_argument("--shapes", default="256x100,1x1000", help="batch x steps")
-  parser.add_argument("--without", nargs="+", default=[], help="contenders to leave out")
+  parser.add_argument("--long-shapes", default="1x100000", metavar="SHAPES",
+                      help="those that are timed on one thread and on two")
   parser.add_argument("--dtype", choices=("float32", "float64"), default="float64")
   parser.add_argument("--values-only", action="store_true", help="no gradients")
-  parser.add_argument("--slow-call", type=float, default=math.inf, metavar="SECONDS",
-                      help="time a contender once if its call takes longer")
-  parser.add_argument("--rounds", type=int, default=9)
-  parser.add_argument("--seconds", type=float, default=20, help="at most, for one row")
-  parser.add_argument("--output", type=pathlib.Path, help="a JSON file for the times")
-  args = parser.parse_args()
-  jax.config.update("jax_enable_x64", True)
-  table = Table(title=f"{args.dtype}, jax {jax.__version__}; ratio: a contender's time over ours")
-  for column in ("d", "batch", "steps", "gradient", "ours, ms", "ratios"):
-    table.add_column(column, justify="right", no_wrap=True)
-  cells = []
-  for shape in args.shapes.split(","):
-    batch, steps = map(int, shape.split("x"))
-    for d in map(int, args.rows.split(",")):
-      for gradient in (False, True)[: 1 if args.values_only else 2]:
-        found = compare(batch, steps, d, gradient, args)
-        cells.append({
-            "program": "block-tridiagonal solve and log det", "rows": d, "batch": batch,
-            "steps": steps, "dtype": args.dtype, "gradient": gradient} | found)
-        ratios = ", ".join(f"{name} {x['median']:.1f}" for name, x in found["speedup"].items())
-        table.add_row(
-            str(d), str(batch), str(steps), "yes" if gradient else "no",
-            f"{1e3 * found['seconds']['ours']:.3g}", ratios)
-  Console(width=160).print(table)
-  if args.output:
-    write(args.output, describe_run("block_tridiagonal.py", LIBRARIES), cells)
+  add_options(parser)
+  args = parse(parser)
+  # solvax 0.34 unrolls the steps, and compiles for minutes.
+  benchmark = Benchmark(
+      "block_tridiagonal.py", contenders, make_operands, compared,
+      effort=lambda row: row["steps"])
+  run(benchmark, make_rows(args), args, ("lineax", "solvax"))
 
 
 if __name__ == "__main__":

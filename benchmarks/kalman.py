@@ -1,33 +1,28 @@
 """Times Kalman filters and smoothers, with gradients, and the time to compile them.
 
   pip install dynamax
-  python benchmarks/kalman.py
-  python benchmarks/kalman.py --shared
-  python benchmarks/kalman.py --function smoother --batch 0 --steps 1000
+  python benchmarks/kalman.py --output benchmarks/results/FILE.json
+  python benchmarks/kalman.py --quick --functions smoother --shapes 1x1000
 
 The contenders take turns: `linalg.structured`, a `lax.scan` on stock JAX in dynamax's form under
-`vmap`, that scan under `linalg.accelerate(products=True)`, and dynamax where it is installed.
-Each series has a transition of its own. Under --shared, one model serves all: a scan computes
-the covariances once. The gradient is that of the sum of all results by all parameters.
+`vmap`, that scan under `linalg.accelerate(products=True)`, and dynamax where it is installed, which
+is accelerated too. Each series has a transition of its own. In the function "filter, one model",
+one model serves all. The gradient is that of the sum of all results by all parameters.
 """
 
 import argparse
 import functools
-import pathlib
-import time
-from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
-import linalg
+from contenders import Benchmark, Contender, Parameters, add_options, parse, run
 from linalg.structured import kalman_filter, kalman_smoother
-from run import describe_run, installed, measure, summarise, write
 
+ONE_MODEL = "filter, one model"
+FUNCTIONS = ("filter", ONE_MODEL, "smoother")
 NAMES = (
     "transition", "transition_covariance", "observation", "observation_covariance", "initial_mean",
     "initial_covariance")
@@ -114,86 +109,75 @@ def _dynamax(function, y, parameters):
   return found.smoothed_means, found.smoothed_covariances, found.marginal_loglik
 
 
-def contenders(
-    function: str, axes: dict[Any, Any], batched: bool
-) -> dict[str, tuple[Callable[..., Any], bool]]:
-  """Each contender, and whether it is accelerated."""
-  over = lambda f: jax.vmap(f, in_axes=(0, axes)) if batched else f
+def _is_shared(row: Parameters) -> bool:
+  return row["function"] == ONE_MODEL
+
+
+def contenders(row: Parameters) -> dict[str, Contender]:
+  function = row["function"].partition(",")[0]
+  axes = dict.fromkeys(NAMES)
+  if not _is_shared(row):
+    axes["transition"] = 0
+  over = lambda f: jax.vmap(f, in_axes=(0, axes)) if row["batch"] > 1 else f
   ours = kalman_filter if function == "filter" else kalman_smoother
   scan = over(scan_filter if function == "filter" else scan_smoother)
+  dynamax = over(functools.partial(_dynamax, function))
   found = {
-      "ours": (lambda y, parameters: ours(y, **parameters)[:3], False),
-      "scan": (scan, False), "scan, accelerated": (scan, True)}
-  if installed("dynamax"):
-    found["dynamax"] = over(functools.partial(_dynamax, function)), False
-  return found
+      "ours": Contender(lambda y, parameters: ours(y, **parameters)[:3]),
+      "scan": Contender(scan), "scan, accelerated": Contender(scan, accelerated=True),
+      "dynamax": Contender(dynamax, library="dynamax"),
+      "dynamax, accelerated": Contender(dynamax, accelerated=True, library="dynamax")}
+  if not row["gradient"]:
+    return found
+
+  def value_and_gradient(function):
+    return jax.value_and_grad(
+        lambda y, parameters: sum(x.sum() for x in function(y, parameters)), 1)
+
+  return {name: x._replace(function=value_and_gradient(x.function)) for name, x in found.items()}
 
 
-def _total(run, y, parameters):
-  return sum(x.sum() for x in run(y, parameters))
+def compared(row: Parameters, name: str, results: Any) -> list[Any]:
+  # The gradient by a covariance is symmetric in ours, where only that part has a meaning.
+  return [
+      x + x.mT if x.ndim > 1 and x.shape[-1] == x.shape[-2] else x
+      for x in jax.tree.leaves(results)]
+
+
+def make_operands(row: Parameters) -> tuple[jax.Array, dict[str, jax.Array]]:
+  n, batch, dtype = row["states"], row["batch"], row["dtype"]
+  parameters = model(n, row["seen"], dtype)
+  shape = (batch,) * (batch > 1) + (row["steps"], row["seen"])
+  y = jnp.asarray(np.random.default_rng(1).standard_normal(shape), dtype)
+  if batch > 1 and not _is_shared(row):
+    noise = np.random.default_rng(2).standard_normal((batch, n, n))
+    parameters["transition"] += 0.01 * jnp.asarray(noise, dtype)
+  return y, parameters
+
+
+def make_rows(args: argparse.Namespace) -> list[Parameters]:
+  return [
+      {"program": "Kalman", "function": function, "states": args.states, "seen": args.seen,
+       "batch": batch, "steps": steps, "dtype": args.dtype, "gradient": gradient}
+      for function in args.functions
+      for batch, steps in (map(int, shape.split("x")) for shape in args.shapes.split(","))
+      if batch > 1 or function != ONE_MODEL
+      for gradient in (False, True)[: 1 if args.values_only else 2]]
 
 
 def main() -> None:
   parser = argparse.ArgumentParser(description="Times Kalman filters and smoothers.")
-  parser.add_argument("--function", choices=("filter", "smoother"), default="filter")
+  parser.add_argument("--functions", nargs="+", choices=FUNCTIONS, default=FUNCTIONS)
   parser.add_argument("--states", type=int, default=4)
   parser.add_argument("--seen", type=int, default=2, help="components of an observation")
-  parser.add_argument("--batch", type=int, default=256, help="0 for a single series")
-  parser.add_argument("--steps", type=int, default=500)
-  parser.add_argument("--shared", action="store_true", help="one model for all series")
-  parser.add_argument("--dtype", default="float64")
+  parser.add_argument("--shapes", default="256x500,1x1000", help="batch x steps")
+  parser.add_argument("--dtype", choices=("float32", "float64"), default="float64")
   parser.add_argument("--values-only", action="store_true", help="no gradients")
-  parser.add_argument("--rounds", type=int, default=7)
-  parser.add_argument("--seconds", type=float, default=20, help="at most, for one row")
-  parser.add_argument("--output", type=pathlib.Path, help="a JSON file for the times")
-  args = parser.parse_args()
-  jax.config.update("jax_enable_x64", args.dtype == "float64")
-  parameters = model(args.states, args.seen, args.dtype)
-  shape = (args.batch,) * (args.batch > 0) + (args.steps, args.seen)
-  y = jnp.asarray(np.random.default_rng(1).standard_normal(shape), args.dtype)
-  axes = dict.fromkeys(NAMES)
-  if args.batch and not args.shared:
-    noise = np.random.default_rng(2).standard_normal((args.batch, args.states, args.states))
-    parameters["transition"] += 0.01 * jnp.asarray(noise, args.dtype)
-    axes["transition"] = 0
-  table = Table(title=f"{args.function}, {args.states} states, {args.dtype}{list(shape)}")
-  for column in ("", "ms", "scan / this", "ms to compile", "scan / this", "difference"):
-    table.add_column(column, justify="right")
-  cells = []
-  for gradient in (False, True)[: 1 if args.values_only else 2]:
-    calls, compile_ms, results = {}, {}, {}
-    for name, (run, accelerated) in contenders(
-        args.function, axes, args.batch > 0).items():
-      function = jax.value_and_grad(functools.partial(_total, run), 1) if gradient else run
-      with linalg.accelerated(accelerated, products=True):
-        jax.clear_caches()
-        start = time.perf_counter()
-        compiled = jax.jit(function).lower(y, parameters).compile()
-        compile_ms[name] = 1e3 * (time.perf_counter() - start)
-      calls[name] = functools.partial(
-          lambda f, *operands: jax.block_until_ready(f(*operands)), compiled, y, parameters)
-      # The gradient by a covariance is symmetric in ours, where only that part has a meaning.
-      results[name] = [
-          np.asarray(x + x.mT if x.ndim > 1 and x.shape[-1] == x.shape[-2] else x)
-          for x in jax.tree.leaves(calls[name]())]
-    samples = measure(calls, args.rounds, args.seconds)
-    cells.append({
-        "program": f"Kalman {args.function}", "states": args.states, "seen": args.seen,
-        "batch": args.batch, "steps": args.steps, "dtype": args.dtype, "shared": args.shared,
-        "gradient": gradient} | summarise(samples) | {
-            "ms_to_compile": {name: round(x) for name, x in compile_ms.items()}})
-    for name in calls:
-      times = summarise({"ours": samples[name], "scan": samples["scan"]})
-      difference = max(
-          float(np.max(np.abs(x - known)) / np.max(np.abs(known)))
-          for x, known in zip(results[name], results["scan"], strict=True))
-      table.add_row(
-          f"{name}, gradient" if gradient else name, f"{1e3 * times['seconds']['ours']:.3g}",
-          f"{times['speedup']['scan']['median']:.2f}", f"{compile_ms[name]:.0f}",
-          f"{compile_ms['scan'] / compile_ms[name]:.2f}", f"{difference:.0e}")
-  Console(width=120).print(table)
-  if args.output:
-    write(args.output, describe_run("kalman.py", ["dynamax"]), cells)
+  add_options(parser, rounds=7)
+  args = parse(parser)
+  # dynamax adds 1e-9 to a matrix before it factors it.
+  run(Benchmark("kalman.py", contenders, make_operands, compared), make_rows(args), args,
+      ["dynamax"])
 
 
 if __name__ == "__main__":

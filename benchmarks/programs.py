@@ -1,9 +1,11 @@
-"""Times whole programs with this package and with stock JAX in turn.
+r"""Times whole programs with this package and with stock JAX in turn.
 
   python benchmarks/programs.py --programs kalman --batch 4096
+  python benchmarks/programs.py --programs density_4 density_8 density_16 density_32 \
+    --dtypes float64 --output benchmarks/results/FILE.json
 
-prints, for the values and for the gradients, the median times, and the median over rounds of stock
-JAX's time over this package's.
+The densities are those of log N(y; 0, K). They are computed by `solve_logdet`, and by `cholesky`,
+`cho_solve` and `cho_logdet` ("apart"). A gradient is computed with its value.
 """
 
 import argparse
@@ -14,11 +16,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 import linalg
-from run import measure, summarise
+from contenders import Benchmark, Contender, Parameters, add_options, parse, run
 
 
 class Library(NamedTuple):
@@ -81,6 +81,8 @@ OURS = Library(
     functools.partial(linalg.inverse_pth_root, p=4), lambda a: linalg.cholesky_jittered(a).factor,
     _our_solve_logdet)
 _STOCK_FACTOR = jnp.linalg.cholesky, jax.scipy.linalg.cho_solve, _stock_logdet
+APART = OURS._replace(
+    solve_logdet=_solve_logdet_of(linalg.cholesky, linalg.cho_solve, linalg.cho_logdet))
 STOCK = Library(
     jnp.matmul, *_STOCK_FACTOR, jax.scipy.linalg.solve_triangular, _stock_inverse_root,
     _stock_jittered, _solve_logdet_of(*_STOCK_FACTOR))
@@ -173,12 +175,6 @@ def log_density(la: Library, operands: dict[str, jax.Array]) -> jax.Array:
   return -0.5 * (jnp.sum(operands["y"] * x) + jnp.sum(logdet))
 
 
-def log_density_apart(la: Library, operands: dict[str, jax.Array]) -> jax.Array:
-  """`log_density` by `cholesky`, `cho_solve` and `cho_logdet` of both libraries."""
-  apart = _solve_logdet_of(la.cholesky, la.cho_solve, la.cho_logdet)
-  return log_density(la._replace(solve_logdet=apart), operands)
-
-
 def _jittered_operands(failures, rng, batch):
   """Matrices of which so many in the batch are indefinite by rounding."""
   g = rng.normal(size=(batch, POINTS, POINTS))
@@ -199,26 +195,38 @@ PROGRAMS = {
     **{f"jittered_{failures}": Program(
         jittered, functools.partial(_jittered_operands, failures), differentiable=False)
        for failures in (0, 1, 40)},
-    **{f"{name}_{n}": Program(value, functools.partial(_density_operands, n))
-       for name, value in (("density", log_density), ("density_apart", log_density_apart))
+    **{f"density_{n}": Program(log_density, functools.partial(_density_operands, n))
        for n in (4, 8, 16, 32)}}
 
 
-def compare(program: Program, batch: int, dtype: Any, gradient: bool, rounds: int, seconds: float):
-  """The summary of the times, and the largest difference of results over the largest entry."""
-  operands = jax.tree.map(
-      lambda x: jnp.asarray(x, dtype), program.operands(np.random.default_rng(0), batch))
-  contestants, results = {}, {}
-  for name, library in (("ours", OURS), ("stock", STOCK)):
-    function = functools.partial(program.value, library)
-    function = jax.jit(jax.grad(function) if gradient else function)
-    contestants[name] = functools.partial(
-        lambda function: jax.block_until_ready(function(operands)), function)
-    results[name] = jax.tree.leaves(function(operands))
-  difference = max(
-      float(jnp.max(jnp.abs(x - y)) / jnp.max(jnp.abs(y)))
-      for x, y in zip(results["ours"], results["stock"], strict=True))
-  return summarise(measure(contestants, rounds, seconds)), difference
+def contenders(row: Parameters) -> dict[str, Contender]:
+  value = PROGRAMS[row["program"]].value
+  libraries = {"ours": OURS, "stock": STOCK} | ({"apart": APART} if value is log_density else {})
+
+  def contender(library):
+    function = functools.partial(value, library)
+    return Contender(jax.value_and_grad(function) if row["gradient"] else function)
+
+  return {name: contender(library) for name, library in libraries.items()}
+
+
+def make_operands(row: Parameters) -> list[Any]:
+  made = PROGRAMS[row["program"]].operands(np.random.default_rng(0), row["batch"])
+  return [jax.tree.map(lambda x: jnp.asarray(x, row["dtype"]), made)]
+
+
+def compared(row: Parameters, name: str, results: Any) -> list[Any]:
+  """Gradients by a matrix are symmetric in ours, where only that part has a meaning."""
+  return [
+      x + x.mT if row["gradient"] and x.ndim > 1 and x.shape[-1] == x.shape[-2] else x
+      for x in jax.tree.leaves(results)]
+
+
+def make_rows(args: argparse.Namespace) -> list[Parameters]:
+  return [
+      {"program": name, "batch": args.batch, "dtype": dtype, "gradient": gradient}
+      for name in args.programs for dtype in args.dtypes
+      for gradient in ((False, True) if PROGRAMS[name].differentiable else (False,))]
 
 
 def main() -> None:
@@ -226,24 +234,11 @@ def main() -> None:
   parser.add_argument("--programs", nargs="+", choices=PROGRAMS, default=list(PROGRAMS))
   parser.add_argument("--batch", type=int, default=4096)
   parser.add_argument("--dtypes", nargs="+", choices=["float32", "float64"], default=["float32"])
-  parser.add_argument("--rounds", type=int, default=9)
-  parser.add_argument("--seconds", type=float, default=20, help="at most, for one row")
-  args = parser.parse_args()
-  jax.config.update("jax_enable_x64", True)
-  table = Table(title=f"batch {args.batch}, jax {jax.__version__}")
-  for column in ("program", "dtype", "ours, ms", "stock, ms", "stock / ours", "difference"):
-    table.add_column(column, justify="left" if column == "program" else "right", no_wrap=True)
-  for name in args.programs:
-    program = PROGRAMS[name]
-    for dtype in args.dtypes:
-      for gradient in (False, True) if program.differentiable else (False,):
-        found, difference = compare(
-            program, args.batch, np.dtype(dtype), gradient, args.rounds, args.seconds)
-        ours, stock = (f"{1e3 * found['seconds'][x]:.3g}" for x in ("ours", "stock"))
-        table.add_row(
-            f"grad {name}" if gradient else name, dtype, ours, stock,
-            f"{found['speedup']['stock']['median']:.2f}", f"{difference:.0e}")
-  Console().print(table)
+  add_options(parser)
+  args = parse(parser)
+  # Jittered factors and roots differ by what the libraries add to a matrix.
+  benchmark = Benchmark("programs.py", contenders, make_operands, compared, tolerance=0.1)
+  run(benchmark, make_rows(args), args)
 
 
 if __name__ == "__main__":

@@ -2,9 +2,6 @@
 
   python benchmarks/subset.py
   python benchmarks/subset.py --operations svd --n 256 --batch 16
-
-prints, for the values of each operation and for gradients, the median times of both, and the median
-over rounds of the part's time over the whole's.
 """
 
 import argparse
@@ -13,11 +10,9 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 import linalg
-from run import measure, summarise
+from contenders import Benchmark, Contender, Parameters, add_options, parse, run
 
 OPERATIONS = ("eigh", "eigvalsh", "svd", "svdvals")
 
@@ -42,6 +37,37 @@ def loss(decomposition, a):
                           for v in vectors)
 
 
+def contenders(row: Parameters) -> dict[str, Contender]:
+  operation, n, count = row["operation"], row["n"], row["count"]
+  chosen = (n - count, n) if operation.startswith("eig") else (0, count)
+
+  def contender(part):
+    function = functools.partial(decompose, operation, chosen, part)
+    return Contender(
+        jax.value_and_grad(functools.partial(loss, function)) if row["gradient"] else function)
+
+  return {"ours": contender(True), "whole": contender(False)}
+
+
+def compared(row: Parameters, name: str, results: object) -> list[jax.Array]:
+  """The values. Vectors have signs of their own."""
+  return [] if row["gradient"] else jax.tree.leaves(results)[:1]
+
+
+def make_operands(row: Parameters) -> list[jax.Array]:
+  n = row["n"]
+  a = np.random.default_rng(0).standard_normal((row["batch"], n, n)).astype(row["dtype"])
+  is_svd = row["operation"].startswith("svd")
+  return [jnp.asarray(a if is_svd else a + a.swapaxes(-1, -2))]
+
+
+def make_rows(args: argparse.Namespace) -> list[Parameters]:
+  return [
+      {"program": "part of a spectrum", "operation": operation, "n": args.n, "batch": args.batch,
+       "count": args.count, "dtype": dtype, "gradient": gradient}
+      for operation in args.operations for dtype in args.dtypes for gradient in (False, True)]
+
+
 def main() -> None:
   parser = argparse.ArgumentParser(description="Times a part of a spectrum.")
   parser.add_argument("--operations", nargs="+", choices=OPERATIONS, default=list(OPERATIONS))
@@ -49,33 +75,9 @@ def main() -> None:
   parser.add_argument("--batch", type=int, default=1)
   parser.add_argument("--count", type=int, default=16, help="of the largest values")
   parser.add_argument("--dtypes", nargs="+", choices=["float32", "float64"], default=["float64"])
-  parser.add_argument("--rounds", type=int, default=9)
-  parser.add_argument("--seconds", type=float, default=30, help="at most, for one row")
-  args = parser.parse_args()
-  jax.config.update("jax_enable_x64", True)
-  table = Table(title=f"{args.count} of {args.n}, batch {args.batch}")
-  for column in ("program", "dtype", "part, ms", "whole, ms", "part / whole"):
-    table.add_column(column, justify="left" if column == "program" else "right", no_wrap=True)
-  for operation in args.operations:
-    for dtype in args.dtypes:
-      a = np.random.default_rng(0).standard_normal((args.batch, args.n, args.n)).astype(dtype)
-      a = jnp.asarray(a if operation.startswith("svd") else a + a.swapaxes(-1, -2))
-      of_eigh = operation.startswith("eig")
-      chosen = (args.n - args.count, args.n) if of_eigh else (0, args.count)
-      for gradient in (False, True):
-        contestants = {}
-        for name in ("ours", "whole"):
-          function = functools.partial(decompose, operation, chosen, name == "ours")
-          function = jax.jit(
-              jax.value_and_grad(functools.partial(loss, function)) if gradient else function)
-          contestants[name] = functools.partial(
-              lambda function, a: jax.block_until_ready(function(a)), function, a)
-        found = summarise(measure(contestants, args.rounds, args.seconds))
-        part, whole = (f"{1e3 * found['seconds'][x]:.3g}" for x in ("ours", "whole"))
-        table.add_row(
-            f"value and grad {operation}" if gradient else operation, dtype, part, whole,
-            f"{1 / found['speedup']['whole']['median']:.2f}")
-  Console().print(table)
+  add_options(parser)
+  args = parse(parser)
+  run(Benchmark("subset.py", contenders, make_operands, compared), make_rows(args), args)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 
 #include "kernels/ffi.h"
@@ -23,6 +24,12 @@ inline BlockTridiagonalShape ReadBlockTridiagonalShape(const ffi::AnyBuffer& dia
   if (shape.rows != shape.cols) throw BadArgument("diagonal", "hold square blocks");
   const auto dimensions = diagonal.dimensions();
   return {.batch = shape.batch, .steps = dimensions[dimensions.size() - 3], .d = shape.rows};
+}
+
+// The steps of a chunk of a long system, about √steps. linalg/structured/_partition.py has the same
+// rule. It depends on the number of steps alone, and so do the bits.
+inline int64_t ChunkWidth(int64_t steps) {
+  return 1 + steps / (int64_t{1} << (std::bit_width(static_cast<uint64_t>(steps)) / 2));
 }
 
 // Blocks that move together: at least this many elements of each system, so that each memory access

@@ -33,6 +33,8 @@ consteval Backends CpuOnly([[maybe_unused]] std::string_view on_gpu) { return kC
   visit(linalg_balance, CpuOnly("each row waits for the row before"),                             \
         "Tnn > Tnn Rn In", "permute", "scale")                                                 \
   visit(linalg_banded_solve, kBoth, "TWn Tmn Tnm > Tnm I")                                      \
+  visit(linalg_bidiagonal_svd_rows, CpuOnly("all singular vectors, of which some rows are taken"), \
+        "Rn RJ Ik Im > Rn Rkn Rmn I")                                                           \
   visit(linalg_block_tridiagonal_cholesky, kBoth, "Tmnn THnn > Tmnn THnn R I")                  \
   visit(linalg_block_tridiagonal_chunks, CpuOnly("scans over the blocks of a chunk"),           \
         "Tmnn THnn > Tmnn THnn Tmnn R I")                                                       \
@@ -43,6 +45,8 @@ consteval Backends CpuOnly([[maybe_unused]] std::string_view on_gpu) { return kC
   visit(linalg_block_tridiagonal_inverse_blocks, kBoth, "Tmnn THnn > Tmnn THnn")                \
   visit(linalg_block_tridiagonal_solve, kBoth, "THnn Tmnn THnn Tmnk > Tmnk I")                  \
   visit(linalg_block_tridiagonal_solve_logdet, kBoth, "Tmnn THnn Tmnk > Tmnk R I")              \
+  visit(linalg_block_tridiagonal_solve_logdet_vjp, CpuOnly("solves and products"),              \
+        "Tmnn THnn Tmnk Tmnk R > Tmnn THnn Tmnk")                                               \
   visit(linalg_cholesky, kBoth, "Tnn > Tnn I", "lower", "symmetrize")                           \
   visit(linalg_cholesky_banded, kBoth, "TWn > TWn I", "lower")                                  \
   visit(linalg_cholesky_banded_solve, kBoth, "TWn Tnm > Tnm", "lower")                          \
@@ -97,9 +101,9 @@ consteval Backends CpuOnly([[maybe_unused]] std::string_view on_gpu) { return kC
         "Rkm Rknn! Rknn! Rkmn! Rkmm! Rn Rnn! Rkn Rkm Rknn! > Rkn R I")                          \
   visit(linalg_kalman_smoother, kBoth,                                                          \
         "Rkm Rknn Rknn Rkmn Rkmm Rn Rnn Rkn Rkm Rkm Rkn Rknn > Rkn Rknn")                       \
-  visit(linalg_kalman_smoother_jvp, CpuOnly("scans over the steps"),                            \
+  visit(linalg_kalman_smoother_jvp, kBoth,                                                     \
         "Rknn Rknn Rkn Rkn Rknn Rkn Rknn Rknn Rknn Rkn Rkn Rknn > Rkn Rknn")                    \
-  visit(linalg_kalman_smoother_vjp, CpuOnly("scans over the steps"),                            \
+  visit(linalg_kalman_smoother_vjp, kBoth,                                                     \
         "Rknn Rknn Rkn Rkn Rknn Rkn Rknn Rkn Rknn > Rknn Rknn Rkn Rkn Rknn")                    \
   visit(linalg_lu, kBoth, "Tmn > Tmn IX Im I")                                                  \
   visit(linalg_lu_pivots_to_permutation, kBoth, "Ik > IP")                                      \

@@ -123,7 +123,7 @@ def steps(
     record += [f"--{bound}", str(output / f"crossovers-{bound}.json")]
   install = python("tools/on_gpu.py", str(output), "--install", *(
       ["--modules", str(modules)] if modules else []))
-  memcheck = on_gpu(40, *SANITIZED, processes=0)
+  memcheck = on_gpu(35, *SANITIZED, processes=0)
   return {
       "machine": Step(["nvidia-smi"], 5),
       "install": Step(install, 20 if modules else 240),
@@ -145,7 +145,7 @@ def steps(
       "verdicts": Step(
           python(*record), 10, table=["cat", str(output / "verdicts.txt")],
           files=tuple(output / f"crossovers-{bound}.json" for bound in BOUNDS)),
-      "residuals": on_gpu(60, "-k", f"({changed}) and not more_elements and not gates"),
+      "residuals": on_gpu(56, "-k", f"({changed}) and not more_elements and not gates"),
       "bits": on_gpu(32, "-k", "depend_on_the_batch and (float32 or complex128)"),
       "products": Step(
           python("benchmarks/product_bits.py", "--output", str(output / "products.json")), 15,
@@ -153,11 +153,14 @@ def steps(
       "memcheck": memcheck._replace(
           command=["compute-sanitizer", "--tool", "memcheck", "--target-processes", "all",
                    *memcheck.command], environment=memcheck.environment | alone),
-      "large": on_gpu(25, "-k", "more_elements", processes=0),
+      "large": on_gpu(22, "-k", "more_elements", processes=0),
+      # The scan takes seconds, so it is timed once.
       "block-tridiagonal": recursion(
-          "block-tridiagonal", "block_tridiagonal.py", 15, "--rows", "8", "--shapes", "1x4096",
-          "--slow-call", "1"),
-      "kalman": recursion("kalman", "kalman.py", 20, "--batch", "4096"),
+          "block-tridiagonal", "block_tridiagonal.py", 30, "--rows", "8", "--shapes", "1x65536",
+          "--slow-call", "1", "--long-shapes", "", "--limit", "0"),
+      "kalman": recursion(
+          "kalman", "kalman.py", 20, "--functions", "filter", "--shapes", "4096x500", "--limit",
+          "0"),
       "gradients": benchmark(
           "gradients", 25, "--gradients", "--ops", *MAIN_OPS, "--sizes", "4", "16", "32",
           "--batches", "20000", "--dtypes", "f32", "--seconds-per-cell", "0.05"),

@@ -54,20 +54,76 @@ struct LeafVectors {
 
 }  // namespace
 
+namespace {
+
+inline constexpr int64_t kRegistersOfLeaf =
+    (kMostLeaf + 1) * (kMostLeaf + 1) + kMostLeaf * (kMostLeaf + 2);
+
+}  // namespace
+
 BidiagonalSvd::BidiagonalSvd(int64_t n, bool vectors, Chosen chosen)
     : n_(n),
       leaves_(n, kMostLeaf, /*between=*/1),
-      vectors_(vectors),
+      kept_(vectors ? Kept::kAll : Kept::kEnds),
       chosen_(chosen),
       // The lower half's rows begin at a register boundary.
       memory_(RowArena<R>::RowCount(vectors ? n : 0) + RowArena<R>::RowCount(vectors ? n + 1 : 2) +
                   HalvesMerge<R>::RowCount(n, vectors ? n : 1),
               n + 1 + kWidth<R>),
       rows_(memory_.rows()),
-      left_{rows_.Take(vectors ? n : 0), 0},
-      right_{rows_.Take(vectors ? n + 1 : 2), 1},
+      blocks_memory_(0, 0),
+      single_memory_(0, 0),
+      blocks_(blocks_memory_.rows()),
+      single_(single_memory_.rows()),
+      left_{rows_.Take(vectors ? n : 0), 0, {0, n}},
+      right_{rows_.Take(vectors ? n + 1 : 2), 1, {0, n + 1}},
       merge_(n, vectors ? n : 1, rows_),
-      leaf_(new V[(kMostLeaf + 1) * (kMostLeaf + 1) + kMostLeaf * (kMostLeaf + 2)]) {}
+      between_(new R[n]),
+      leaf_(new V[kRegistersOfLeaf]) {}
+
+BidiagonalSvd::BidiagonalSvd(int64_t n, Part left, Part right)
+    : n_(n),
+      leaves_(n, kMostLeaf, /*between=*/1),
+      kept_(Kept::kSome),
+      chosen_{0, n},
+      memory_(3 * RowArena<R>::RowCount(n + 1) + RowArena<R>::RowCount(HalvesMerge<R>::kBlock),
+              std::max(left.end - left.begin, right.end - right.begin) + 2 + kWidth<R>),
+      rows_(memory_.rows()),
+      blocks_memory_(2 * RowArena<R>::RowCount(n), HalvesMerge<R>::kBlock),
+      single_memory_(HalvesMerge<R>::kSingleRows, n + kWidth<R>),
+      blocks_(blocks_memory_.rows()),
+      single_(single_memory_.rows()),
+      left_{rows_.Take(n), 0, left},
+      right_{rows_.Take(n + 1), 1, right},
+      merge_(n, rows_, blocks_, single_),
+      between_(new R[n]),
+      leaf_(new V[kRegistersOfLeaf]) {}
+
+auto BidiagonalSvd::ColumnsOf(const Side& side, Halves halves) const -> Columns {
+  const int64_t between = 1 - side.more, upper = halves.upper + side.more;
+  const int64_t lower = halves.lower + side.more;
+  if (kept_ != Kept::kSome) {
+    return {.first = halves.first, .upper = upper, .between = between, .lower = lower};
+  }
+  const auto kept_before = [&](int64_t i) {
+    return std::clamp(i, side.part.begin, side.part.end) - side.part.begin;
+  };
+  const int64_t middle = halves.first + upper;
+  const int64_t low = kept_before(halves.first), high = kept_before(middle);
+  const int64_t next = kept_before(middle + between), end = kept_before(middle + between + lower);
+  return {.first = low,
+          .upper = high - low + side.more,
+          .between = next - high,
+          .lower = end - next + side.more};
+}
+
+double* BidiagonalSvd::Inner(Halves halves, int64_t vector, bool is_upper) const {
+  if (kept_ == Kept::kEnds) return right_.z.At(is_upper, vector).data;
+  const Columns columns = ColumnsOf(right_, halves);
+  // Beside kept elements lie the ends, in the other half's columns.
+  const bool is_before = (kept_ == Kept::kAll) == is_upper;
+  return right_.z.At(vector, columns.first + columns.upper - is_before).data;
+}
 
 int BidiagonalSvd::SolveLeaves(R* d, const R* e) {
   const int order = static_cast<int>(leaves_.LargestSize());
@@ -90,42 +146,51 @@ int BidiagonalSvd::SolveLeaves(R* d, const R* e) {
     }
     failed = failed + small::GolubKahan(diagonal, beside, order, z);
   };
-  leaves_.ForEachRegister(d, e, diagonal, beside, solve,
-                          [&](int lane, int64_t first, int64_t size) {
-                            const auto sorted = SortLane<kMostLeaf>(diagonal, lane, size);
-                            for (int64_t i = 0; i <= size; ++i) {
-                              const int64_t row = i < size ? sorted[i] : size;
-                              const V* const right_vector = z.RightRow(static_cast<int>(row));
-                              if (!vectors_) {
-                                *Element(first + i, first, false) = right_vector[0][lane];
-                                *Element(first + i, first + size, true) = right_vector[size][lane];
-                              } else {
-                                R* const target = right_.z.At(first + i, first).data;
-                                for (int64_t j = 0; j <= size; ++j)
-                                  target[j] = right_vector[j][lane];
-                              }
-                              if (i == size) break;
-                              d[first + i] = diagonal[row][lane];
-                              if (!vectors_) continue;
-                              const V* const left_vector = z.LeftRow(static_cast<int>(row));
-                              R* const target = left_.z.At(first + i, first).data;
-                              for (int64_t j = 0; j < size; ++j) target[j] = left_vector[j][lane];
-                            }
-                          });
+  // Writes the elements of a leaf's vector that are kept.
+  const auto write = [&](const Side& side, int64_t target, int64_t first, int64_t size,
+                         const V* vector, int lane) {
+    const bool has_ends = kept_ == Kept::kSome && side.more > 0;
+    const int64_t begin = std::clamp(first, side.part.begin, side.part.end) - first;
+    const int64_t end = std::clamp(first + size, side.part.begin, side.part.end) - first;
+    R* row = side.z.At(target, begin + first - side.part.begin).data;
+    if (has_ends) *row++ = vector[0][lane];
+    for (int64_t j = begin; j < end; ++j) *row++ = vector[j][lane];
+    if (has_ends) *row = vector[size - 1][lane];
+  };
+  leaves_.ForEachRegister(
+      d, e, diagonal, beside, solve, [&](int lane, int64_t first, int64_t size) {
+        const auto sorted = SortLane<kMostLeaf>(diagonal, lane, size);
+        for (int64_t i = 0; i <= size; ++i) {
+          const int64_t row = i < size ? sorted[i] : size;
+          const V* const right_vector = z.RightRow(static_cast<int>(row));
+          if (kept_ == Kept::kEnds) {
+            *right_.z.At(0, first + i).data = right_vector[0][lane];
+            *right_.z.At(1, first + i).data = right_vector[size][lane];
+          } else {
+            write(right_, first + i, first, size + 1, right_vector, lane);
+          }
+          if (i == size) break;
+          d[first + i] = diagonal[row][lane];
+          if (kept_ == Kept::kEnds) continue;
+          write(left_, first + i, first, size, z.LeftRow(static_cast<int>(row)), lane);
+        }
+      });
   return static_cast<int>(SumOfLanes(failed));
 }
 
 void BidiagonalSvd::RotateVectors(Halves halves, int64_t i, int64_t j, R cosine, R sine) {
   const int64_t first = halves.first;
-  if (!vectors_) {
-    for (const bool last : {false, true}) {
-      RotatePair(Element(first + i, first, last), Element(first + j, first, last), 1, cosine, sine);
+  if (kept_ == Kept::kEnds) {
+    for (int end = 0; end < 2; ++end) {
+      RotatePair(right_.z.At(end, first + i).data, right_.z.At(end, first + j).data, 1, cosine,
+                 sine);
     }
     return;
   }
   for (const Side& side : {left_, right_}) {
-    RotatePair(side.z.At(first + i, first).data, side.z.At(first + j, first).data,
-               halves.size() + side.more, cosine, sine);
+    const Columns columns = ColumnsOf(side, halves);
+    RotatePair(side.z.At(first + i, columns.first).data, side.z.At(first + j, columns.first).data,
+               columns.count(), cosine, sine);
   }
 }
 
@@ -133,28 +198,29 @@ void BidiagonalSvd::RotateVectors(Halves halves, int64_t i, int64_t j, R cosine,
 // `upper` couples with the row between the halves (alpha, beta); the result in the last row does
 // not. Returns the weight of the first.
 double BidiagonalSvd::Couple(Halves halves, R alpha, R beta) {
-  const int64_t first = halves.first, upper = first + halves.upper, lower = upper + 1;
+  const int64_t first = halves.first, upper = first + halves.upper;
   const int64_t last = first + halves.size();
-  const R x = alpha * *Element(upper, upper, true), y = beta * *Element(last, lower, false);
+  const R x = alpha * *Inner(halves, upper, true), y = beta * *Inner(halves, last, false);
   const auto [norm, cosine, sine] = WeightRotation<R>(x, y);
-  if (vectors_) {
-    R* const row = right_.z.At(upper, 0).data;
-    R* const other = right_.z.At(last, 0).data;
-    for (int64_t j = first; j <= upper; ++j) {
+  if (kept_ != Kept::kEnds) {
+    const Columns columns = ColumnsOf(right_, halves);
+    R* const row = right_.z.At(upper, columns.first).data;
+    R* const other = right_.z.At(last, columns.first).data;
+    for (int64_t j = 0; j < columns.upper; ++j) {
       other[j] = -sine * row[j];
       row[j] *= cosine;
     }
-    for (int64_t j = lower; j <= last; ++j) {
+    for (int64_t j = columns.lower_begin(); j < columns.count(); ++j) {
       row[j] = sine * other[j];
       other[j] *= cosine;
     }
   } else {
-    const R first_element = *Element(upper, first, false),
-            last_element = *Element(last, last, true);
-    *Element(upper, first, false) = cosine * first_element;
-    *Element(upper, last, true) = sine * last_element;
-    *Element(last, first, false) = -sine * first_element;
-    *Element(last, last, true) = cosine * last_element;
+    R *const firsts = right_.z.At(0, 0).data, *const lasts = right_.z.At(1, 0).data;
+    const R first_element = firsts[upper], last_element = lasts[last];
+    firsts[upper] = cosine * first_element;
+    lasts[upper] = sine * last_element;
+    firsts[last] = -sine * first_element;
+    lasts[last] = cosine * last_element;
   }
   return norm;
 }
@@ -167,32 +233,36 @@ void BidiagonalSvd::SetWeights(Halves halves, R alpha, R beta, R own) {
   for (int64_t i = 0; i < size; ++i) {
     if (i == upper) continue;
     const bool is_upper = i < upper;
-    R* const inner = Element(first + i, first + upper + !is_upper, is_upper);
+    R* const inner = Inner(halves, first + i, is_upper);
     merge_.SetWeight(i, (is_upper ? alpha : beta) * *inner, is_upper ? Half::kUpper : Half::kLower);
-    if (!vectors_) {
+    if (kept_ == Kept::kEnds) {
       *inner = 0;
       continue;
     }
     for (const Side& side : {left_, right_}) {
-      R* const row = side.z.At(first + i, first).data;
+      const Columns columns = ColumnsOf(side, halves);
+      R* const row = side.z.At(first + i, columns.first).data;
       if (is_upper) {
-        std::fill(row + upper + side.more, row + size + side.more, R(0));
+        std::fill(row + columns.upper, row + columns.count(), R(0));
       } else {
-        std::fill_n(row, upper + 1, R(0));
+        std::fill_n(row, columns.lower_begin(), R(0));
       }
     }
   }
   merge_.SetWeight(upper, own, Half::kBoth);
-  if (vectors_) std::fill_n(left_.z.At(first + upper, first).data, size, R(0));
+  if (kept_ == Kept::kEnds) return;
+  const Columns columns = ColumnsOf(left_, halves);
+  std::fill_n(left_.z.At(first + upper, columns.first).data, columns.count(), R(0));
 }
 
-// Makes the left vectors of the secular equation from the right ones. A left vector has -1 for the
-// full row, and elsewhere the pole times the right vector's element.
-void BidiagonalSvd::MakeLeftVectors(const RunTasks& run_tasks) {
+// Makes the left vectors of the secular equation from the right ones, of the roots [begin, end).
+// The first is column 0 of the update. A left vector has -1 for the full row, and elsewhere the
+// pole times the right vector's element.
+void BidiagonalSvd::MakeLeftVectors(int64_t begin, int64_t end, const RunTasks& run_tasks) {
   const int64_t count = merge_.kept_count();
   const R* const poles = merge_.poles();
   const auto make = [&](int64_t j) {
-    const V own = -Load<R>(merge_.inverse_norms() + j);
+    const V own = -Load<R>(merge_.inverse_norms() + begin + j);
     V sum = own * own;
     for (int64_t i = 1; i < count; ++i) {
       R* const x = merge_.UpdateRow(i).At(0, j).data;
@@ -207,24 +277,27 @@ void BidiagonalSvd::MakeLeftVectors(const RunTasks& run_tasks) {
       Store<R>(inverse * Load<R>(x), x);
     }
   };
-  ForEachPieceOfColumns<R>(run_tasks, 0, count, [&](int64_t first, int64_t last) {
+  ForEachPieceOfColumns<R>(run_tasks, 0, end - begin, [&](int64_t first, int64_t last) {
     for (int64_t j = first; j < last; j += kWidth<R>) make(j);
   });
+  std::copy_n(merge_.UpdateRow(0).data, end - begin, between_.get() + begin);
 }
 
 // Replaces one side's vectors of both halves by those of the merged matrix.
 void BidiagonalSvd::WriteVectors(const Side& side, Halves halves, const RunTasks& run_tasks) {
-  const int64_t first = halves.first, upper = halves.upper;
   const Chosen wanted = halves.size() == n_ ? chosen_ : Chosen{0, halves.size()};
-  merge_.WriteVectors(upper + side.more, halves.lower + side.more, halves.lower_begin(), wanted,
-                      side.z.At(first, first), run_tasks);
-  if (side.more > 0) return;
+  const Columns columns = ColumnsOf(side, halves);
+  const Rows<R> z = side.z.At(halves.first, columns.first);
+  merge_.WriteVectors(columns.upper, columns.lower, columns.lower_begin(), wanted, z, run_tasks,
+                      [&](int64_t begin, int64_t end) {
+                        merge_.MakeColumns<SquaredPoles>(begin, end, run_tasks);
+                        if (side.more == 0) MakeLeftVectors(begin, end, run_tasks);
+                      });
+  if (side.more > 0 || columns.between == 0) return;
   // Left vectors: the row between the halves is a unit vector of its own.
-  const R* const row_between = merge_.UpdateRow(0).data;
   for (int64_t i = wanted.start; i < wanted.start + wanted.count; ++i) {
     const int64_t source = merge_.source(i);
-    *side.z.At(first + i, first + upper).data =
-        source < merge_.kept_count() ? -row_between[source] : R(0);
+    *z.At(i, columns.upper).data = source < merge_.kept_count() ? -between_[source] : R(0);
   }
 }
 
@@ -252,9 +325,9 @@ int BidiagonalSvd::Merge(Halves halves, R* d, const R* e, const RunTasks& run_ta
     failed = merge_.FindVectors<SquaredPoles>(1, unscale, run_tasks);
   }
   merge_.WriteValues(d);
-  if (vectors_) {
+  if (kept_ != Kept::kEnds) {
     WriteVectors(right_, halves, run_tasks);
-    MakeLeftVectors(run_tasks);
+    if (kept_ == Kept::kAll) MakeLeftVectors(0, merge_.kept_count(), run_tasks);
     WriteVectors(left_, halves, run_tasks);
   } else {
     for (int end = 0; end < 2; ++end) {

@@ -132,7 +132,7 @@ void CholeskyDerivative<T>::Tangent(const RunTasks& run_tasks) const {
   });
   Transpose(x, y, run_tasks);
   ForEachPiece(run_tasks, [&](int64_t begin, int64_t end) {
-    SolveGivenLower<true>(end, end - begin, l.AsStrided(), y.At(0, begin));
+    SolveGivenLower<kComplexElement<T>>(end, end - begin, l.AsStrided(), y.At(0, begin));
     TakeUpper(begin, end);
   });
   Transpose(y, x, run_tasks);
@@ -153,7 +153,7 @@ void CholeskyDerivative<T>::Cotangent(const RunTasks& run_tasks) const {
     NegatedProduct(end, end - begin, n_ - begin, x.At(begin, 0).Transposed(), l.At(begin, begin),
                    y.At(0, begin));
     TakeUpper(begin, end);
-    SolveGivenLower<true>(end, end - begin, Reversed(end, l.Transposed()),
+    SolveGivenLower<kComplexElement<T>>(end, end - begin, Reversed(end, l.Transposed()),
                           Reversed(end, y.At(0, begin)));
   });
   Transpose(y, x, run_tasks);

@@ -229,9 +229,11 @@ class HalvesMerge {
 
   // Replaces the chosen rows of z by vectors of the merged matrix, and leaves the others undefined.
   // The upper half's vectors have `upper` elements, and the lower half's have `lower`, from column
-  // `lower_begin`. Signs of vectors are arbitrary.
+  // `lower_begin`. Signs of vectors are arbitrary. If the update is made in blocks, make(begin,
+  // end) makes its columns for these roots.
+  template <class Make>
   void WriteVectors(int64_t upper, int64_t lower, int64_t lower_begin, Chosen chosen, Rows<R> z,
-                    const RunTasks& run_tasks) {
+                    const RunTasks& run_tasks, Make&& make) {
     const int64_t second = RoundUp(upper, kWidth<R>);
     const auto take = [&](int64_t i, int64_t target) {
       const R* const row = z.At(i, 0).data;
@@ -276,8 +278,7 @@ class HalvesMerge {
     };
     do {
       end = std::min(begin + block_, last_root);
-      // One kept element has its vector from SetOnly.
-      if (in_blocks_ && kept_count_ > 1) MakeColumns<PlainPoles>(begin, end, run_tasks);
+      if (in_blocks_ && begin < end) make(begin, end);
       multiply(0, upper_count_ + both_count_, 0, upper);
       multiply(upper_count_, kept_count_ - upper_count_, second, lower);
       ForEachPieceOfRows(run_tasks, chosen.count, write);
@@ -285,28 +286,12 @@ class HalvesMerge {
     } while (begin < last_root);
   }
 
-  // Does the work of WriteVectors for one element of each vector. The elements lie in a row.
-  void WriteElements(R* row) {
-    R *const from = moved_.data, *const products = products_.data;
-    for (int64_t i = 0; i < kept_count_; ++i) from[place_[i]] = row[kept_[i]];
-    for (int64_t i = kept_count_; i < size_; ++i) from[i] = row[deflated_[i - kept_count_]];
-    for (int64_t j = 0; j < kept_count_; j += kWidth<R>) {
-      V sum{};
-      for (int64_t i = 0; i < kept_count_; ++i) {
-        sum = MulAdd(Widen<V>(from[i]), Load<R>(update_.At(i, j).data), sum);
-      }
-      Store<R>(sum, products + j);
-    }
-    for (int64_t i = 0; i < size_; ++i) {
-      row[i] = (source_[i] < kept_count_ ? products : from)[source_[i]];
-    }
-  }
-
- private:
   // The columns of the update for the roots [begin, end), from the weights and the differences of
-  // poles and roots. The first is column 0 of the update.
+  // poles and roots. The first is column 0 of the update. One kept element has its vector from
+  // SetOnly.
   template <class Poles>
   void MakeColumns(int64_t begin, int64_t end, const RunTasks& run_tasks) {
+    if (kept_count_ == 1) return;
     const auto make = [&](int64_t column) {
       const int64_t j = begin + column;
       const V origin = Load<R>(origins_ + j), tau = Load<R>(taus_ + j);
@@ -328,6 +313,24 @@ class HalvesMerge {
     });
   }
 
+  // Does the work of WriteVectors for one element of each vector. The elements lie in a row.
+  void WriteElements(R* row) {
+    R *const from = moved_.data, *const products = products_.data;
+    for (int64_t i = 0; i < kept_count_; ++i) from[place_[i]] = row[kept_[i]];
+    for (int64_t i = kept_count_; i < size_; ++i) from[i] = row[deflated_[i - kept_count_]];
+    for (int64_t j = 0; j < kept_count_; j += kWidth<R>) {
+      V sum{};
+      for (int64_t i = 0; i < kept_count_; ++i) {
+        sum = MulAdd(Widen<V>(from[i]), Load<R>(update_.At(i, j).data), sum);
+      }
+      Store<R>(sum, products + j);
+    }
+    for (int64_t i = 0; i < size_; ++i) {
+      row[i] = (source_[i] < kept_count_ ? products : from)[source_[i]];
+    }
+  }
+
+ private:
   // Places: kept vectors of the upper half come first, then those of both halves, then the lower
   // half's.
   void SetPlaces() {

@@ -114,7 +114,7 @@ void LuFactors<T>::FactorPanel(int64_t first, int64_t width) {
     const E inverse = WidenElement<T>(divisor.inverse());
     const V scale = Widen<V>(divisor.scale());
     search = {};
-    const auto eliminate = [&](int64_t s, auto is_edge) {
+    const auto eliminate = [&](int64_t s, auto is_edge) __attribute__((always_inline)) {
       E* const strip = panel + s * kPanel<T>;
       const V row = RowNumbers<T>(s);
       const auto below = row > Number<V>(k);

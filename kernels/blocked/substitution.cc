@@ -29,19 +29,14 @@ void Substitution<T>::SolveLower(bool unit_diagonal, Strided<T> a, int64_t cols,
     const auto pivot = *reinterpret_cast<const Element<T>*>(&a(i, i));
     divisors_[i] = Divisor<Element<T>>(kConjugate ? Conj(pivot) : pivot);
   }
-  const auto divide = [&](int64_t i, Register<T> row) {
-    return unit_diagonal ? row : Divide<T>(row, divisors_[i]);
-  };
+  const Diagonal<T> diagonal{unit_diagonal ? nullptr : divisors_.get()};
   ForEachPieceOfColumns<T>(run_tasks, 0, cols, [&](int64_t begin, int64_t end) {
     const Rows<T> piece = x.At(0, begin);
-    const auto divide_from = [&](int64_t first, int64_t) {
-      return [&divide, first](int64_t i, Register<T> row) { return divide(first + i, row); };
-    };
-    blocked::SolveLower<kConjugate>(whole, end - begin, a, divide_from, piece);
+    blocked::SolveLower<kConjugate>(whole, end - begin, a, diagonal, piece);
     if (whole == n_) return;
     ForEachGroupOfColumns<T>(
         0, end - begin, [&]<int kCols>(int64_t j, std::integral_constant<int, kCols>) {
-          SolveLowerTile<kConjugate, kCols>(whole, edge.AsStrided(), divide, piece.At(0, j));
+          SolveLowerTile<kConjugate, kCols>(whole, edge.AsStrided(), diagonal, piece.At(0, j));
         });
   });
 }

@@ -30,50 +30,53 @@ LINALG_INLINE void MulSubColumns(int64_t rows, int64_t depth, Strided<T> a, Rows
 
 // c (rows, cols) -= op(a) (rows, depth) b (depth, cols)
 template <bool kConjugate = false, class T>
-void MulSub(int64_t rows, int64_t cols, int64_t depth, Strided<T> a, Rows<T> b, Rows<T> c) {
-  for (int64_t k = 0; k < depth; k += kDepth) {
-    const int64_t count = std::min(kDepth, depth - k);
-    ForEachGroupOfColumns<T>(
-        0, cols, [&]<int kCols>(int64_t j, std::integral_constant<int, kCols>) {
-          MulSubColumns<kConjugate, kCols>(rows, count, a.At(0, k), b.At(k, j), c.At(0, j));
-        });
+void MulSub(int64_t rows, int64_t cols, int64_t depth, Strided<T> a, Rows<T> b, Rows<T> c);
+
+// Divides rows by the elements of a triangle's diagonal. Without divisors the diagonal is one.
+template <class T>
+struct Diagonal {
+  const Divisor<Element<T>>* divisors;
+
+  Diagonal From(int64_t i) const { return {divisors == nullptr ? nullptr : divisors + i}; }
+  // row over element i.
+  LINALG_INLINE Register<T> Divide(int64_t i, Register<T> row) const {
+    if (divisors == nullptr) return row;
+    const Divisor<Element<T>>& divisor = divisors[i];
+    return Product<T>(WidenElement<T>(divisor.inverse()),
+                      Widen<Register<T>>(divisor.scale()) * row);
   }
-}
+};
+
+// A diagonal of ones that the compiler knows.
+template <class T>
+struct UnitDiagonal {
+  UnitDiagonal From(int64_t) const { return {}; }
+  LINALG_INLINE Register<T> Divide(int64_t, Register<T> row) const { return row; }
+};
 
 // Solves for the tile that begins in row `i` of x (n, kCols registers) = op(a)⁻¹ x, with the lower
-// triangle of a. `a` begins with the tile's rows of the triangle. divide(i, x) is x over diagonal
-// element i.
-template <bool kConjugate, int kCols, class T, class Divide>
-LINALG_INLINE void SolveLowerTile(int64_t i, Strided<T> a, Divide&& divide, Rows<T> x) {
+// triangle of a. `a` begins with the tile's rows of the triangle.
+template <bool kConjugate, int kCols, class T, class D>
+LINALG_INLINE void SolveLowerTile(int64_t i, Strided<T> a, D diagonal, Rows<T> x) {
   Tile<T, kTileRows, kCols> tile(x.At(i, 0));
   tile.template Subtract<kConjugate>(i, a, x);
-  const auto divide_row = [&](int k, Register<T> row) { return divide(i + k, row); };
+  const auto divide_row = [&](int k, Register<T> row) { return diagonal.Divide(i + k, row); };
   tile.template Solve<kConjugate>(a.At(0, i), divide_row, x.At(i, 0));
 }
 
-template <bool kConjugate, int kCols, class T, class Divide>
-LINALG_INLINE void SolveLowerColumns(int64_t n, Strided<T> a, Divide&& divide, Rows<T> x) {
-  for (int64_t i = 0; i < n; i += kTileRows) {
-    SolveLowerTile<kConjugate, kCols>(i, a.At(i, 0), divide, x);
-  }
-}
+// x (n, cols) = op(a)⁻¹ x, with the lower triangle of a. The divisors cover n, rounded up to whole
+// tiles. Each block of kDepth rows is solved, then subtracted from all rows below, so each part of
+// the triangle is read once.
+template <bool kConjugate, class T, class D>
+void SolveLower(int64_t n, int64_t cols, Strided<T> a, D diagonal, Rows<T> x);
 
-// Solves for any number of columns. Each block of kDepth rows is solved, then subtracted from all
-// rows below, so each part of the triangle is read once. divide_from(first, count) returns a
-// function that divides the rows from `first` on by the diagonal. It must cover `count` rows,
-// rounded up to whole tiles.
-template <bool kConjugate, class T, class DivideFrom>
-void SolveLower(int64_t n, int64_t cols, Strided<T> a, DivideFrom&& divide_from, Rows<T> x) {
-  for (int64_t first = 0; first < n; first += kDepth) {
-    const int64_t count = std::min(kDepth, n - first), next = first + count;
-    const auto divide_row = divide_from(first, count);
-    ForEachGroupOfColumns<T>(0, cols,
-                             [&]<int kCols>(int64_t j, std::integral_constant<int, kCols>) {
-                               SolveLowerColumns<kConjugate, kCols>(count, a.At(first, first),
-                                                                    divide_row, x.At(first, j));
-                             });
-    MulSub<kConjugate>(n - next, cols, count, a.At(next, first), x.At(first, 0), x.At(next, 0));
-  }
+// The same with the diagonal of a, read along the way.
+template <bool kConjugate, class T>
+void SolveGivenLower(int64_t n, int64_t cols, Strided<T> a, Rows<T> x);
+
+template <class T>
+void SolveUnitLower(int64_t n, int64_t cols, Strided<T> a, Rows<T> x) {
+  SolveLower<false>(n, cols, a, UnitDiagonal<T>(), x);
 }
 
 // Views in reverse order: an upper triangle of order n > 0 becomes a lower one. The second reverses
@@ -85,33 +88,6 @@ Strided<T> Reversed(int64_t n, Strided<T> a) {
 template <class T>
 Rows<T> Reversed(int64_t n, Rows<T> x) {
   return {x.At(n - 1, 0).data, -x.ld};
-}
-
-// A row divided by an element of the diagonal.
-template <class T>
-LINALG_INLINE Register<T> Divide(Register<T> row, const Divisor<Element<T>>& divisor) {
-  return Product<T>(WidenElement<T>(divisor.inverse()), Widen<Register<T>>(divisor.scale()) * row);
-}
-
-// Solves with a lower triangle, reading its diagonal along the way.
-template <bool kConjugate, class T>
-void SolveGivenLower(int64_t n, int64_t cols, Strided<T> a, Rows<T> x) {
-  Divisor<Element<T>> divisors[kDepth];
-  const auto divide_from = [&](int64_t first, int64_t count) {
-    const int64_t rows = (count + kTileRows - 1) / kTileRows * kTileRows;
-    for (int64_t i = first; i < first + rows; ++i) {
-      const auto pivot = *reinterpret_cast<const Element<T>*>(&a(i, i));
-      divisors[i - first] = Divisor<Element<T>>(kConjugate ? Conj(pivot) : pivot);
-    }
-    return [&](int64_t i, Register<T> row) { return Divide<T>(row, divisors[i]); };
-  };
-  SolveLower<kConjugate>(n, cols, a, divide_from, x);
-}
-
-template <class T>
-void SolveUnitLower(int64_t n, int64_t cols, Strided<T> a, Rows<T> x) {
-  const auto unit = [](int64_t, Register<T> row) { return row; };
-  SolveLower<false>(n, cols, a, [=](int64_t, int64_t) { return unit; }, x);
 }
 
 }  // namespace linalg::blocked

@@ -174,7 +174,9 @@ int TridiagonalEigh<R>::Merge(Halves halves, R beside, R* d, const RunTasks& run
     const Columns columns = ColumnsOf(first, halves.upper, halves.lower);
     const Chosen wanted = halves.size() == n_ ? chosen_ : Chosen{0, halves.size()};
     merge_.WriteVectors(columns.upper, columns.lower, columns.upper, wanted,
-                        z_.At(first, columns.first), run_tasks);
+                        z_.At(first, columns.first), run_tasks, [&](int64_t begin, int64_t end) {
+                          merge_.template MakeColumns<PlainPoles>(begin, end, run_tasks);
+                        });
   } else {
     for (int end = 0; end < 2; ++end) merge_.WriteElements(z_.At(end, first).data);
   }

@@ -174,41 +174,41 @@ void CholeskySolve(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBuffer b
   });
 }
 
-// Factors and solves in one pass. The factors stay in lanes.
-template <class T>
-struct SolveLogdetProblem {
-  Shape shape;
-  TridiagonalBlocks<T> a;
-  int64_t count;  // right-hand sides
-  const T* b;
-  T* x;
-  DeterminantResults<T> results;
-
-  void RunEmpty() const { results.Clear(shape.batch); }
-
-  int64_t cols() const { return count; }
-  int64_t size() const {
-    return shape.steps * (2 * shape.block() + shape.d * (count + 1)) +
-           BlocksOfRun(shape.d) * shape.block();
+// Whether a system is tridiagonal with one right-hand side, which has a recursion of its own. The
+// sizes of no other one are so small.
+template <class N, class M>
+constexpr bool IsScalar(N n, M k) {
+  if constexpr (small::kIsConstant<N>) {
+    return false;
+  } else {
+    return n == 1 && k == 1;
   }
-  // The second-level cache holds the factors of most groups of full width.
-  int64_t most_bytes() const { return kWideGroupBytes + size() * kPartsOf<T> * kRegisterBytes; }
-  double moved() const { return 2 * shape.rows() * (shape.rows() + static_cast<double>(count)); }
-  double operations() const {
-    return 2 * shape.rows() * shape.rows() * (shape.rows() + static_cast<double>(count));
+}
+
+// The factors of all steps of a group, and the right-hand sides that they turn into solutions.
+template <class E>
+struct FactorsInLanes {
+  using V = RealElement<E>;
+
+  // The elements of a system with right-hand sides of so many columns.
+  static int64_t Size(const Shape& shape, int64_t cols) {
+    return shape.steps * (2 * shape.block() + shape.d * (cols + 1));
   }
 
-  template <class E, class N, class M>
-  void RunGroup(N n, M k, int64_t i, E* memory) const {
-    using V = RealElement<E>;
-    const int64_t steps = shape.steps, below = shape.below(), block = n * n, size = n * k;
+  FactorsInLanes(int64_t n, int64_t k, int64_t steps, E* memory)
+      : steps(steps),
+        l(memory),
+        adjoints(l + steps * n * n),
+        y(adjoints + steps * n * n),
+        reciprocals(reinterpret_cast<V*>(y + steps * n * k)),
+        end(y + steps * (n * k + n)) {}
+
+  // Factors, and solves with L. `lower` is a workspace of the blocks of a run.
+  template <class T, class N, class M, bool kConjugate = false>
+  LINALG_INLINE void Forward(N n, M k, const TridiagonalBlocks<T>& a, int64_t i, const T* b,
+                             E* lower, FactorState<V>& state) const {
+    const int64_t steps = a.shape.steps, below = a.shape.below(), block = n * n, size = n * k;
     const int64_t run = BlocksOfRun(n);
-    E* const l = memory;
-    E* const adjoints = l + steps * block;  // Bᴴ of each step
-    E* const y = adjoints + steps * block;
-    V* const reciprocals = reinterpret_cast<V*>(y + steps * size);
-    E* const lower = y + steps * (size + n);  // of the steps of a run
-    FactorState<V> state;
     for (int64_t first = 0; first < steps; first += run) {
       const int64_t last = std::min(steps, first + run);
       const auto load = [=](const T* source, int64_t stride, int64_t end, int64_t each, E* target) {
@@ -224,6 +224,9 @@ struct SolveLogdetProblem {
         E *const own = l + t * block, *const own_y = y + t * size;
         V* const inverse = reciprocals + t * n;
         state.Add(n, t, small::FactorDiagonal(n, previous, own, inverse), own);
+        if constexpr (kConjugate && kIsComplex<T>) {
+          for (int64_t j = 0; j < size; ++j) own_y[j] = Conj(own_y[j]);
+        }
         if (t > 0) {
           small::AddProduct<false, true>(n, k, n, previous, n, own_y - size, k, own_y, k);
         }
@@ -234,21 +237,108 @@ struct SolveLogdetProblem {
         }
       }
     }
+  }
+
+  // Forward for blocks of one row and one right-hand side. `adjoints` and y are what
+  // EliminateScalars leaves.
+  template <bool kConjugate, class T>
+  LINALG_INLINE void ForwardScalars(const TridiagonalBlocks<T>& a, int64_t i, const T* b,
+                                    FactorState<V>& state) const {
+    LoadElements(a.Diagonal(i), steps, steps, l);
+    LoadElements(a.Lower(i), steps - 1, steps - 1, adjoints);
+    LoadElements(b + i * steps, steps, steps, y);
+    if constexpr (kConjugate && kIsComplex<T>) {
+      for (int64_t t = 0; t < steps; ++t) y[t] = Conj(y[t]);
+    }
+    small::EliminateScalars(steps, l, adjoints, y, [&](int64_t t, V pivot) {
+      state.AddPivot(t, pivot);
+      reciprocals[t] = pivot;
+    });
+  }
+
+  // The solution of step t, after that of the next one.
+  template <class N, class M>
+  LINALG_INLINE void Back(N n, M k, int64_t t) const {
+    const int64_t block = n * n, size = n * k;
+    E* const own = y + t * size;
+    if (t + 1 < steps) {
+      small::AddProduct<false, false>(n, k, n, adjoints + t * block, n, own + size, k, own, k);
+    }
+    small::SolveTriangle<true>(n, k, l + t * block, reciprocals + t * n, own);
+  }
+
+  int64_t steps;
+  E* l;
+  E* adjoints;  // Bᴴ of each step
+  E* y;
+  V* reciprocals;
+  E* end;
+};
+
+// Factors and solves in one pass. The factors stay in lanes.
+template <class T>
+struct SolveLogdetProblem {
+  Shape shape;
+  TridiagonalBlocks<T> a;
+  int64_t count;  // right-hand sides
+  const T* b;
+  T* x;
+  DeterminantResults<T> results;
+
+  void RunEmpty() const { results.Clear(shape.batch); }
+
+  int64_t cols() const { return count; }
+  int64_t size() const {
+    return FactorsInLanes<T>::Size(shape, count) + BlocksOfRun(shape.d) * shape.block();
+  }
+  // The second-level cache holds the factors of most groups of full width.
+  int64_t most_bytes() const { return kWideGroupBytes + size() * kPartsOf<T> * kRegisterBytes; }
+  double moved() const { return 2 * shape.rows() * (shape.rows() + static_cast<double>(count)); }
+  double operations() const {
+    return 2 * shape.rows() * shape.rows() * (shape.rows() + static_cast<double>(count));
+  }
+
+  template <class E, class N, class M>
+  void RunGroup(N n, M k, int64_t i, E* memory) const {
+    using V = RealElement<E>;
+    const int64_t steps = shape.steps, size = n * k, run = BlocksOfRun(n);
+    const FactorsInLanes<E> factors(n, k, steps, memory);
+    FactorState<V> state;
+    if (IsScalar(n, k)) {
+      RunScalars(factors, i, state);
+      return Fail<V>(i);
+    }
+    factors.Forward(n, k, a, i, b, factors.end, state);
     for (int64_t t = steps - 1; t >= 0; --t) {
-      E* const own = y + t * size;
-      if (t < below) {
-        small::AddProduct<false, false>(n, k, n, adjoints + t * block, n, own + size, k, own, k);
-      }
-      small::SolveTriangle<true>(n, k, l + t * block, reciprocals + t * n, own);
+      factors.Back(n, k, t);
       if (t % run == 0) {
         const int64_t moved = std::min(steps - t, run) * size;
-        StoreElements(own, moved, steps * size, x + (i * steps + t) * size);
+        StoreElements(factors.y + t * size, moved, steps * size, x + (i * steps + t) * size);
       }
     }
     state.Store(n, results.logdet + i, results.info + i);
-    if (!Any(state.failed())) return;
+    Fail<V>(i);
+  }
+
+ private:
+  template <class E>
+  void RunScalars(const FactorsInLanes<E>& factors, int64_t i,
+                  FactorState<RealElement<E>>& state) const {
+    const int64_t steps = shape.steps;
+    factors.template ForwardScalars<false>(a, i, b, state);
+    E* const y = factors.y;
+    for (int64_t t = steps - 2; t >= 0; --t) {
+      y[t] = small::BackScalar(factors.adjoints[t], y[t + 1], y[t]);
+    }
+    StoreElements(y, steps, steps, x + i * steps);
+    state.StorePivots(results.logdet + i, results.info + i);
+  }
+
+  template <class V>
+  void Fail(int64_t i) const {
+    const int64_t size = shape.steps * shape.d * count;
     for (int64_t system = i; system < i + kLanesOf<V>; ++system) {
-      if (results.info[system] != 0) FillWithNaN(steps * size, x + system * steps * size);
+      if (results.info[system] != 0) FillWithNaN(size, x + system * size);
     }
   }
 };
@@ -265,6 +355,159 @@ void SolveLogdet(ffi::ThreadPool pool, ffi::AnyBuffer diagonal, ffi::AnyBuffer l
                                               .b = Elements<T>(b, batch, core, "b"),
                                               .x = ResultElements<T>(x, batch, core, "x"),
                                               .results = ReadDeterminants<T>(batch, logdet, info)});
+  });
+}
+
+// The transpose of the derivative of SolveLogdetProblem. Let x̄ and t be the cotangents of x and of
+// log det A, y = A⁻¹ x̄, and S the blocks of A⁻¹. The cotangent of a block on A's diagonal is
+// t S - (y xᴴ + x yᴴ) / 2. That of one below it is twice as much: both triangles add. A is factored
+// again, in one pass: factors in memory would take two more.
+template <class T>
+struct SolveLogdetVjpProblem {
+  Shape shape;
+  TridiagonalBlocks<T> a;
+  int64_t count;  // right-hand sides
+  const T* x;
+  const T* x_ct;
+  const Real<T>* logdet_ct;
+  BlockResults<T> a_ct;
+  T* b_ct;
+
+  int64_t cols() const { return count; }
+  int64_t size() const {
+    return FactorsInLanes<T>::Size(shape, count) + (shape.steps + 1) * shape.d * count +
+           (BlocksOfRun(shape.d) + 4) * shape.block();
+  }
+  int64_t most_bytes() const { return kWideGroupBytes + size() * kPartsOf<T> * kRegisterBytes; }
+  double moved() const {
+    return 4 * shape.rows() * shape.rows() + 3 * shape.rows() * static_cast<double>(count);
+  }
+  double operations() const {
+    return 6 * shape.rows() * shape.rows() * (shape.rows() + static_cast<double>(count));
+  }
+
+  template <class E, class N, class M>
+  void RunGroup(N n, M k, int64_t i, E* memory) const {
+    using V = RealElement<E>;
+    const int64_t steps = shape.steps, below = shape.below(), block = n * n, size = n * k;
+    const int64_t run = BlocksOfRun(n), columns = i * steps * size;
+    const FactorsInLanes<E> factors(n, k, steps, memory);
+    E* const solution = factors.end;
+    E* const inverse = solution + steps * size;
+    E* const work = inverse + block;
+    E* const halves = work + 3 * block;  // x / 2 at a step
+    E* const lower = halves + size;      // of a run; then one block of A⁻¹ below the diagonal
+    LoadElements(x + columns, steps * size, steps * size, solution);
+    V logdet;
+    LoadElements(logdet_ct + i, 1, 1, &logdet);
+    FactorState<V> state;
+    if (IsScalar(n, k)) {
+      RunScalars(factors, i, solution, logdet, state);
+      return Fail(i, state);
+    }
+    // The conjugate of x̄ is solved for: conjugates of cotangents are gradients.
+    factors.template Forward<T, N, M, /*kConjugate=*/true>(n, k, a, i, x_ct, lower, state);
+    const V half = Broadcast<V>(0.5f), twice = logdet + logdet;
+    for (int64_t t = steps - 1; t >= 0; --t) {
+      factors.Back(n, k, t);
+      E *const own = factors.l + t * block, *const beside = factors.adjoints + t * block;
+      const E *const y = factors.y + t * size, *const x = solution + t * size;
+      if (t < below) small::AdjointTo(n, beside, lower);
+      small::InverseBlocksStep(n, own, factors.reciprocals + t * n, t < below ? lower : nullptr,
+                               inverse, work);
+      for (int j = 0; j < size; ++j) halves[j] = half * x[j];
+      small::OuterProductsCotangent(n, k, logdet, inverse, y, halves, halves, y, own);
+      if (t < below) {
+        small::OuterProductsCotangent(n, k, twice, lower, y + size, x, x + size, y, beside);
+      }
+      if (t % run == 0) Store(n, k, factors, i, t);
+    }
+    Fail(i, state);
+  }
+
+ private:
+  template <class E, class V>
+  void RunScalars(const FactorsInLanes<E>& factors, int64_t i, const E* solution, V logdet,
+                  FactorState<V>& state) const {
+    const int64_t steps = shape.steps;
+    factors.template ForwardScalars<true>(a, i, x_ct, state);
+    E *const y = factors.y, *const own = factors.l, *const beside = factors.adjoints;
+    const V one = Broadcast<V>(1), twice = logdet + logdet;
+    V inverse = one / factors.reciprocals[steps - 1];
+    for (int64_t t = steps - 1;; --t) {
+      const E x = solution[t];
+      own[t] = FromReal<E>(logdet * inverse - Re(ConjMulAdd(x, y[t], E{})));
+      if (t == 0) break;
+      const E multiplier = beside[t - 1], next = y[t], previous = solution[t - 1];
+      y[t - 1] = small::BackScalar(multiplier, next, y[t - 1]);
+      const E outer = ConjMulAdd(previous, next, ConjMulAdd(y[t - 1], x, E{}));
+      beside[t - 1] = Conj(-(twice * (inverse * multiplier)) - outer);
+      inverse =
+          one / factors.reciprocals[t - 1] + inverse * Re(ConjMulAdd(multiplier, multiplier, E{}));
+    }
+    if constexpr (kIsComplex<T>) {
+      for (int64_t t = 0; t < steps; ++t) y[t] = Conj(y[t]);
+    }
+    StoreElements(y, steps, steps, b_ct + i * steps);
+    StoreElements(own, steps, steps, a_ct.Diagonal(i));
+    StoreElements(beside, steps - 1, steps - 1, a_ct.Lower(i));
+  }
+
+  template <class V>
+  void Fail(int64_t i, const FactorState<V>& state) const {
+    if (!Any(state.failed())) return;
+    const int64_t size = shape.steps * shape.d * count;
+    int32_t info[kLanesOf<V>];
+    state.StoreInfo(shape.d, info);
+    for (int lane = 0; lane < kLanesOf<V>; ++lane) {
+      if (info[lane] == 0) continue;
+      a_ct.Fail(i + lane);
+      FillWithNaN(size, b_ct + (i + lane) * size);
+    }
+  }
+
+  // Writes the results of a run, which begins with step t.
+  template <class E, class N, class M>
+  LINALG_INLINE void Store(N n, M k, const FactorsInLanes<E>& factors, int64_t i, int64_t t) const {
+    const int64_t steps = shape.steps, below = shape.below(), block = n * n, size = n * k;
+    const int64_t run = BlocksOfRun(n), count = std::min(steps - t, run);
+    if (t > 0) {  // the run before
+      Prefetch<E, true>(a_ct.Diagonal(i) + (t - run) * block, steps * block, run * block);
+      Prefetch<E, true>(a_ct.Lower(i) + (t - run) * block, below * block, run * block);
+    }
+    E* const y = factors.y + t * size;
+    const auto conjugate = [&] {
+      if constexpr (!kIsComplex<T>) return;
+      for (int64_t j = 0; j < count * size; ++j) y[j] = Conj(y[j]);
+    };
+    conjugate();
+    StoreElements(y, count * size, steps * size, b_ct + (i * steps + t) * size);
+    conjugate();  // the step before takes y
+    StoreElements(factors.l + t * block, count * block, steps * block,
+                  a_ct.Diagonal(i) + t * block);
+    StoreElements(factors.adjoints + t * block,
+                  std::max<int64_t>(std::min(count, below - t), 0) * block, below * block,
+                  a_ct.Lower(i) + t * block);
+  }
+};
+
+void SolveLogdetVjp(ffi::ThreadPool pool, ffi::AnyBuffer diagonal, ffi::AnyBuffer lower,
+                    ffi::AnyBuffer x, ffi::AnyBuffer x_ct, ffi::AnyBuffer logdet_ct,
+                    Result diagonal_ct, Result lower_ct, Result b_ct) {
+  const Shape shape = ReadBlockTridiagonalShape(diagonal);
+  const int64_t batch = shape.batch, cols = SplitBatch(x, 3, "x").cols;
+  const CoreShape core = {shape.steps, shape.d, cols};
+  DispatchDtype(diagonal.element_type(), [&]<class T>(std::type_identity<T>) {
+    RunSystems<T>(
+        pool, SolveLogdetVjpProblem<T>{
+                  .shape = shape,
+                  .a = ReadBlocks<T>(shape, diagonal, lower),
+                  .count = cols,
+                  .x = Elements<T>(x, batch, core, "x"),
+                  .x_ct = Elements<T>(x_ct, batch, core, "the cotangent of x"),
+                  .logdet_ct = Elements<Real<T>>(logdet_ct, batch, {}, "the cotangent of logdet"),
+                  .a_ct = ReadBlockResults<T>(shape, diagonal_ct, lower_ct),
+                  .b_ct = ResultElements<T>(b_ct, batch, core, "the cotangent of b")});
   });
 }
 
@@ -287,6 +530,7 @@ struct InverseBlocksProblem {
     BlockRun<E, T> others(memory + run * block, block, factor.lower_stride());
     E* const own = memory + 2 * run * block;
     E* const work = own + block;
+    auto* const reciprocals = reinterpret_cast<RealElement<E>*>(work + 3 * block);
     for (int64_t last = steps; last > 0;) {
       const int64_t first = std::max<int64_t>(last - run, 0),
                     last_lower = std::min(last, steps - 1);
@@ -294,7 +538,9 @@ struct InverseBlocksProblem {
       others.Load(factor.Lower(i), first, last_lower, /*back=*/true);
       for (int64_t t = last - 1; t >= first; --t) {
         E* const l = blocks.At(t);
-        small::InverseBlocksStep(n, l, t + 1 < steps ? others.At(t) : nullptr, own, work);
+        small::ReciprocalsOfDiagonal(n, l, reciprocals);
+        small::InverseBlocksStep(n, l, reciprocals, t + 1 < steps ? others.At(t) : nullptr, own,
+                                 work);
         std::copy_n(own, block, l);
       }
       blocks.Store(inverse.Diagonal(i), first, last);
@@ -322,3 +568,4 @@ LINALG_CPU_HANDLER(linalg_block_tridiagonal_cholesky, linalg::Cholesky);
 LINALG_CPU_HANDLER(linalg_block_tridiagonal_factor_solve, linalg::CholeskySolve);
 LINALG_CPU_HANDLER(linalg_block_tridiagonal_inverse_blocks, linalg::InverseBlocks);
 LINALG_CPU_HANDLER(linalg_block_tridiagonal_solve_logdet, linalg::SolveLogdet);
+LINALG_CPU_HANDLER(linalg_block_tridiagonal_solve_logdet_vjp, linalg::SolveLogdetVjp);

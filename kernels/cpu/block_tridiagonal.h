@@ -121,15 +121,16 @@ BlockResults<T> ReadBlockResults(const BlockTridiagonalShape& shape, Result& dia
 }
 
 // Requests `count` elements of each system of a group. A processor alone follows few streams, and
-// each lane is one.
-template <class E, class T>
+// each lane is one. They come to the second-level cache: so many requests at once would wait for
+// the few that the first level takes.
+template <class E, bool kWrite = false, class T>
 LINALG_INLINE void Prefetch(const T* source, int64_t stride, int64_t count) {
   const auto first = reinterpret_cast<uintptr_t>(source);
   const auto bytes = static_cast<uintptr_t>(count) * sizeof(T);
   for (int lane = 0; lane < kLanesOf<RealElement<E>>; ++lane) {
     const uintptr_t begin = first + static_cast<uintptr_t>(lane * stride) * sizeof(T);
     for (uintptr_t at = begin & ~uintptr_t{kCacheLine - 1}; at < begin + bytes; at += kCacheLine) {
-      __builtin_prefetch(reinterpret_cast<const void*>(at));
+      __builtin_prefetch(reinterpret_cast<const void*>(at), kWrite, 2);
     }
   }
 }
@@ -265,16 +266,33 @@ class FactorState {
     for (int k = 0; k < n; ++k) pivots_.Multiply(Re(l[k * (n + 1)]));
   }
 
+  // Takes the pivot of step t of a matrix with blocks of one row.
+  void AddPivot(int64_t t, V pivot) {
+    const auto fails = ((pivot <= V{}) | IsNaN(pivot)) & (row_ == V{});
+    row_ = fails ? Broadcast<V>(1) : row_;
+    block_ = fails ? Number<V>(t) : block_;
+    pivots_.Multiply(pivot);
+  }
+
   auto failed() const { return row_ > V{}; }
 
   void Store(int64_t d, Lane<V>* logdet, int32_t* info) const {
     const V half = pivots_.Value();
-    const V value = failed() ? NaN<V>() : half + half;
-    StoreElements(&value, 1, logdet);
-    StoreBlockInfo(d, block_, row_, info);
+    StoreLogarithm(d, half + half, logdet, info);
   }
+  // After AddPivot.
+  void StorePivots(Lane<V>* logdet, int32_t* info) const {
+    StoreLogarithm(1, pivots_.Value(), logdet, info);
+  }
+  void StoreInfo(int64_t d, int32_t* info) const { StoreBlockInfo(d, block_, row_, info); }
 
  private:
+  void StoreLogarithm(int64_t d, V logarithm, Lane<V>* logdet, int32_t* info) const {
+    const V value = failed() ? NaN<V>() : logarithm;
+    StoreElements(&value, 1, logdet);
+    StoreInfo(d, info);
+  }
+
   LogarithmOfProduct<V> pivots_;
   V block_{}, row_{};
 };

@@ -5,7 +5,6 @@
 // the blocks of the factor where A's blocks were. Beside a separator, B holds the blocks that
 // couple it with the separator before. The fill holds L⁻¹ times the block on the left of each
 // chunk.
-#include <bit>
 #include <vector>
 
 #include "kernels/cpu/block_tridiagonal.h"
@@ -14,14 +13,10 @@
 namespace linalg {
 namespace {
 
-// The chunks of a system. linalg/structured/_partition.py has the same rule: it depends on the
-// number of steps alone.
+// The chunks of a system.
 struct Chunks {
   explicit Chunks(int64_t steps)
-      : steps(steps),
-        width(1 + steps / (int64_t{1} << (std::bit_width(static_cast<uint64_t>(steps)) / 2))),
-        full(steps / width),
-        tail(steps - full * width) {}
+      : steps(steps), width(ChunkWidth(steps)), full(steps / width), tail(steps - full * width) {}
 
   // The blocks of chunk i without its separator; the chunk after the full ones is the tail.
   int64_t inner(int64_t i) const { return i < full ? width - 1 : tail; }

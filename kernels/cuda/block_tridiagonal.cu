@@ -105,11 +105,8 @@ struct ThreadFactor {
     for (int64_t first = 0; first < shape.steps; first += run) {
       const int64_t last = first + run < shape.steps ? first + run : shape.steps;
       const int64_t last_lower = last < shape.steps ? last : shape.steps - 1;
-      const auto at = [](const auto& blocks) {
-        return [&blocks](int64_t i, int64_t t, unsigned k) { return blocks.At(i, t) + k; };
-      };
-      diagonals.Load(block, first, last, at(problem.diagonal));
-      lowers.Load(block, first, last_lower, at(problem.lower));
+      diagonals.Load(block, first, last, problem.diagonal.Places());
+      lowers.Load(block, first, last_lower, problem.lower.Places());
       FinishCopies();
       __syncthreads();
       for (int64_t t = first; works && t < last; ++t) {
@@ -136,8 +133,8 @@ struct ThreadFactor {
         previous = kept;
       }
       __syncthreads();
-      diagonals.Store(block, first, last, at(problem.factor));
-      lowers.Store(block, first, last_lower, at(problem.below));
+      diagonals.Store(block, first, last, problem.factor.Places());
+      lowers.Store(block, first, last_lower, problem.below.Places());
       __syncthreads();
     }
     if (!works) return;
@@ -260,22 +257,14 @@ struct ThreadSubstitute {
       const int64_t last = first + run < shape.steps ? first + run : shape.steps;
       // Slot t - first has the block that joins step t to its neighbour: B of t or of t - 1.
       const int64_t shift = kBack ? 0 : 1;
-      const auto column = [&](auto* data) {
-        return [=, this](int64_t unit, int64_t row, unsigned col) {
-          const auto [system, first_col, left] = problem.units(unit);
-          const bool is_there = static_cast<int>(col) < left;
-          return is_there ? data + problem.x.Place(system, row, first_col + col) : nullptr;
-        };
-      };
-      diagonals.Load(block, first, last, [&](int64_t unit, int64_t t, unsigned place) {
-        return problem.factor.At(problem.units(unit).system, t) + place;
-      });
+      diagonals.Load(block, first, last, problem.factor.Places(problem.units));
       lowers.Load(block, first, last, [&](int64_t unit, int64_t t, unsigned place) {
         const int64_t from = t - shift;
         const bool is_there = from >= 0 && from < shape.below();
         return is_there ? problem.below.At(problem.units(unit).system, from) + place : nullptr;
       });
-      columns.Load(block, first * n, last * n, column(source));
+      const Columns<const E> right{source, problem.x.rows, problem.x.cols};
+      columns.Load(block, first * n, last * n, right.Places(problem.units));
       FinishCopies();
       __syncthreads();
       for (int64_t done = 0; works && done < last - first; ++done) {
@@ -289,7 +278,7 @@ struct ThreadSubstitute {
         for (int j = 0; j < n * k; ++j) neighbour[j] = y[j];
       }
       __syncthreads();
-      columns.Store(block, first * n, last * n, column(problem.x.data));
+      columns.Store(block, first * n, last * n, problem.x.Places(problem.units));
       __syncthreads();
     }
   }
@@ -312,47 +301,38 @@ struct TeamSubstitute {
         neighbours(layout.Take<E>(problem.shape.d * ld_columns)) {}
 
   __device__ void Run(const Team& team, int64_t unit, char* slice) const {
-    if (problem.forward) Sweep(team, unit, slice, /*back=*/false, problem.b.data);
-    if (problem.back) {
-      Sweep(team, unit, slice, /*back=*/true, problem.forward ? problem.x.data : problem.b.data);
-    }
-  }
-
- private:
-  __device__ __forceinline__ void Sweep(const Team& team, int64_t unit, char* slice, bool back,
-                                        const E* source) const {
-    const int64_t steps = problem.shape.steps, pitch = problem.x.cols;
+    const int64_t steps = problem.shape.steps;
     const int n = static_cast<int>(problem.shape.d), ld = this->ld, ldy = ld_columns;
     const auto [system, col, k] = problem.units(unit);
     E *const l = factor.In(slice), *const b = below.In(slice);
-    E *y = columns.In(slice), *neighbour = neighbours.In(slice);
-    // The block, or its adjoint.
-    const auto load = [&](const E* block, E* target) {
-      team::Move<E>(
-          team, n, n, [=](int row, int j) { return LoadGlobal(block + row * n + j); },
-          [=](int row, int j, E x) {
-            target[back ? j * ld + row : row * ld + j] = back ? Conj(x) : x;
-          });
-    };
-    for (int64_t done = 0; done < steps; ++done) {
-      const int64_t t = back ? steps - 1 - done : done;
-      const int64_t place = problem.x.Place(system, t * n, col);
-      load(problem.factor.At(system, t), l);
-      team::Move<E>(
-          team, n, k, [=](int row, int j) { return LoadGlobal(source + place + row * pitch + j); },
-          [=](int row, int j, E x) { y[row * ldy + j] = x; });
-      if (done > 0) {
-        load(problem.below.At(system, back ? t : t - 1), b);
-        SubtractProduct(team, n, k, n, b, ld, neighbour, ldy, y, ldy);
-      }
-      team::Substitute(team, n, l, ld, /*lower=*/!back, /*unit_diagonal=*/false, k, y, ldy);
-      E* const to = problem.x.data + place;
-      team::Move<E>(
-          team, n, k, [=](int row, int j) { return y[row * ldy + j]; },
-          [=](int row, int j, E x) { StoreGlobal<E>(x, to + row * pitch + j); });
-      E* const last = neighbour;
-      neighbour = y;
-      y = last;
+    const ColumnSweep sweep{.range = {system, 0, 0, static_cast<int>(steps)},
+                            .steps = steps,
+                            .cols = problem.units.cols,
+                            .col = col,
+                            .n = n,
+                            .width = k,
+                            .ld = ldy};
+    for (int pass = problem.forward ? 0 : 1; pass < (problem.back ? 2 : 1); ++pass) {
+      const bool back = pass == 1;
+      // The block, or its adjoint.
+      const auto load = [&](const E* block, E* target) {
+        team::Move<E>(
+            team, n, n, [=](int row, int j) { return LoadGlobal(block + row * n + j); },
+            [=](int row, int j, E x) {
+              target[back ? j * ld + row : row * ld + j] = back ? Conj(x) : x;
+            });
+      };
+      const auto solve = [&](int64_t t, E* y, E* neighbour) {
+        load(problem.factor.At(system, t), l);
+        if (back ? t + 1 < steps : t > 0) {
+          load(problem.below.At(system, back ? t : t - 1), b);
+          SubtractProduct(team, n, k, n, b, ld, neighbour, ldy, y, ldy);
+        }
+        team::Substitute(team, n, l, ld, /*lower=*/!back, /*unit_diagonal=*/false, k, y, ldy);
+        return y;
+      };
+      sweep.Run(team, back, back && problem.forward ? problem.x.data : problem.b.data,
+                problem.x.data, columns.In(slice), neighbours.In(slice), solve);
     }
   }
 };
@@ -393,11 +373,8 @@ struct ThreadInverse {
       const int64_t first = turn * run;
       const int64_t last = first + run < shape.steps ? first + run : shape.steps;
       const int64_t last_lower = last < shape.steps ? last : shape.steps - 1;
-      const auto at = [](const auto& blocks) {
-        return [&blocks](int64_t i, int64_t t, unsigned k) { return blocks.At(i, t) + k; };
-      };
-      diagonals.Load(block, first, last, at(problem.factor));
-      lowers.Load(block, first, last_lower, at(problem.below));
+      diagonals.Load(block, first, last, problem.factor.Places());
+      lowers.Load(block, first, last_lower, problem.below.Places());
       FinishCopies();
       __syncthreads();
       for (int64_t t = last - 1; works_here && t >= first; --t) {
@@ -407,8 +384,8 @@ struct ThreadInverse {
         for (int k = 0; k < size; ++k) l[k] = inverse[k];
       }
       __syncthreads();
-      diagonals.Store(block, first, last, at(problem.diagonal));
-      lowers.Store(block, first, last_lower, at(problem.lower));
+      diagonals.Store(block, first, last, problem.diagonal.Places());
+      lowers.Store(block, first, last_lower, problem.lower.Places());
       __syncthreads();
     }
   }

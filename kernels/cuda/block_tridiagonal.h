@@ -55,6 +55,36 @@ class ColumnUnits {
   LongDivider by_system_;
 };
 
+// The steps of each system: all of them, or chunks of neighbouring ones.
+class StepRanges {
+ public:
+  explicit StepRanges(int64_t steps) : StepRanges(steps, std::max<int64_t>(steps, 1)) {}
+  StepRanges(int64_t steps, int64_t width)
+      : steps(steps),
+        width(width),
+        count(std::max<int64_t>((steps + width - 1) / width, 1)),
+        by_count_(count) {
+    ToInt(steps);
+  }
+
+  int64_t steps, width;
+  int64_t count;  // of each system
+
+  struct Range {
+    int64_t system;
+    int chunk, first, end;
+  };
+  __device__ __forceinline__ Range operator()(int64_t place) const {
+    const int64_t system = by_count_(place);
+    const int chunk = static_cast<int>(place - system * count);
+    const int64_t first = chunk * width, end = first + width < steps ? first + width : steps;
+    return {system, chunk, static_cast<int>(first), static_cast<int>(end)};
+  }
+
+ private:
+  LongDivider by_count_;
+};
+
 // Neighbouring rows of each system that a block of threads works on, in an array of each slice.
 // Neighbouring threads move neighbouring elements of a row.
 template <class E>
@@ -121,6 +151,16 @@ struct Blocks {
   __device__ __forceinline__ E* At(int64_t system, int64_t step) const {
     return data + system * stride + step * size;
   }
+
+  // The places of elements, as RowsOfRun asks for them, of systems or of units of their columns.
+  __device__ __forceinline__ auto Places() const {
+    return [this](int64_t i, int64_t t, unsigned k) { return At(i, t) + k; };
+  }
+  __device__ __forceinline__ auto Places(const ColumnUnits& units) const {
+    return [this, &units](int64_t unit, int64_t t, unsigned k) {
+      return At(units(unit).system, t) + k;
+    };
+  }
 };
 
 template <class T>
@@ -138,6 +178,14 @@ struct Columns {
 
   __device__ __forceinline__ int64_t Place(int64_t system, int64_t row, int64_t col) const {
     return (system * rows + row) * cols + col;
+  }
+
+  // The places of the elements of units, or null beyond the last column.
+  __device__ __forceinline__ auto Places(const ColumnUnits& units) const {
+    return [this, &units](int64_t unit, int64_t row, unsigned col) {
+      const auto [system, first_col, left] = units(unit);
+      return static_cast<int>(col) < left ? data + Place(system, row, first_col + col) : nullptr;
+    };
   }
 };
 
@@ -191,6 +239,47 @@ __device__ __forceinline__ void SubtractProduct(const Team& team, int rows, int 
     });
   });
 }
+
+// A team's sweeps over steps of a system for some of its right-hand sides, which are `cols` columns
+// in memory. The team has `width` of them from `col` on, in rows that are `ld` apart.
+struct ColumnSweep {
+  StepRanges::Range range;
+  int64_t steps, cols, col;
+  int n, width, ld;
+
+  // solve(t, y, neighbour) solves step t for the right-hand sides y, given the solution of the step
+  // before it in the sweep. It returns the one of both arrays that has the solution then. Without
+  // a source the right-hand sides are zero, and without a target no solution is stored. Returns the
+  // array of the last solution.
+  template <class E, class Solve>
+  __device__ __forceinline__ E* Run(const Team& team, bool back, const E* source, E* target, E* y,
+                                    E* neighbour, Solve&& solve) const {
+    const int64_t pitch = cols;
+    const int ldy = ld;
+    for (int done = range.first; done < range.end; ++done) {
+      const int64_t t = back ? range.first + (range.end - 1 - done) : done;
+      const int64_t place = (range.system * steps + t) * n * cols + col;
+      team::Move<E>(
+          team, n, width,
+          [=](int row, int j) {
+            return source == nullptr ? E{} : LoadGlobal(source + place + row * pitch + j);
+          },
+          [=](int row, int j, E x) { y[row * ldy + j] = x; });
+      E* const solved = solve(t, y, neighbour);
+      if (target != nullptr) {
+        E* const to = target + place;
+        team::Move<E>(
+            team, n, width, [=](int row, int j) { return solved[row * ldy + j]; },
+            [=](int row, int j, E x) { StoreGlobal<E>(x, to + row * pitch + j); });
+      }
+      if (solved == y) {
+        y = neighbour;
+        neighbour = solved;
+      }
+    }
+    return neighbour;
+  }
+};
 
 // Launches a thread or a team for each of `count` units of a problem.
 template <class ThreadJob, class TeamJob, class Problem>

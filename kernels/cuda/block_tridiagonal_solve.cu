@@ -2,8 +2,9 @@
 //
 // The first launch factors: each step leaves the LU factors of the eliminated diagonal block D, and
 // G = D⁻¹ U with the block U on its right. The second launch sweeps forward and back over the
-// right-hand sides.
+// right-hand sides. Long systems do both in chunks: kernels/cuda/block_tridiagonal_chunks.h.
 #include "kernels/cuda/block_tridiagonal.h"
+#include "kernels/cuda/block_tridiagonal_chunks.h"
 #include "kernels/handlers.h"
 #include "kernels/team/solve.h"
 
@@ -15,13 +16,40 @@ using Shape = BlockTridiagonalShape;
 template <class E>
 struct Elimination {
   Shape shape;
+  StepRanges ranges;
   Blocks<const E> lower, diagonal, upper;
   Blocks<E> factors, right;  // LU, and G
   // Rows that threads exchange, as numbers, or the order of rows that teams find.
   Blocks<RealElement<E>> pivots;
   Blocks<int32_t> permutations;
   int32_t* info;
+  // In chunks: the equations A x + B y = 0 before each, and the systems that have a pivot near
+  // rounding, which are marked. Such systems are solved again, without chunks.
+  Blocks<const E> joined;
+  int32_t* suspects;
+
+  __device__ __forceinline__ bool InChunks() const { return ranges.count > 1; }
+  __device__ __forceinline__ bool Skips(int64_t system) const {
+    return !InChunks() && suspects != nullptr && suspects[system] == 0;
+  }
 };
+
+// The largest magnitude in a block, where NaN is none.
+template <class E>
+__device__ __forceinline__ RealElement<E> Largest(const Team& team, int n, const E* a, int ld) {
+  using V = RealElement<E>;
+  const team::Grid grid = team::RowGrid(team);
+  return team
+      .Best<V>([&](int thread) {
+        V largest{};
+        team::ForEachElement(grid, team::Again(thread), 0, n, 0, n, [&](int row, int j) {
+          const V size = Magnitude(a[row * ld + j]);
+          largest = size > largest ? size : largest;
+        });
+        return team::Candidate<V>{largest, 0};
+      })
+      .value;
+}
 
 template <class E>
 struct ThreadEliminate {
@@ -57,11 +85,8 @@ struct ThreadEliminate {
     for (int64_t first = 0; first < shape.steps; first += run) {
       const int64_t last = first + run < shape.steps ? first + run : shape.steps;
       const int64_t last_upper = last < shape.steps ? last : shape.steps - 1;
-      const auto at = [](const auto& blocks) {
-        return [&blocks](int64_t i, int64_t t, unsigned k) { return blocks.At(i, t) + k; };
-      };
-      diagonals.Load(block, first, last, at(problem.diagonal));
-      uppers.Load(block, first, last_upper, at(problem.upper));
+      diagonals.Load(block, first, last, problem.diagonal.Places());
+      uppers.Load(block, first, last_upper, problem.upper.Places());
       // Slot t - first has the block beside step t, of index t - 1.
       lowers.Load(block, first, last, [&](int64_t i, int64_t t, unsigned k) {
         return t > 0 ? problem.lower.At(i, t - 1) + k : nullptr;
@@ -88,9 +113,9 @@ struct ThreadEliminate {
         previous = kept;
       }
       __syncthreads();
-      diagonals.Store(block, first, last, at(problem.factors));
-      uppers.Store(block, first, last_upper, at(problem.right));
-      pivots.Store(block, first, last, at(problem.pivots));
+      diagonals.Store(block, first, last, problem.factors.Places());
+      uppers.Store(block, first, last_upper, problem.right.Places());
+      pivots.Store(block, first, last, problem.pivots.Places());
       __syncthreads();
     }
     if (works) problem.info[block.first + threadIdx.x] = failure.Info(n);
@@ -115,25 +140,51 @@ struct TeamEliminate {
         pivots(layout.Take<int>(problem.shape.d)),
         permutation(layout.Take<int>(problem.shape.d)) {}
 
-  __device__ void Run(const Team& team, int64_t i, char* slice) const {
-    const int64_t steps = problem.shape.steps;
+  __device__ void Run(const Team& team, int64_t place, char* slice) const {
+    using V = RealElement<E>;
+    const StepRanges::Range range = problem.ranges(place);
+    const int64_t i = range.system, first = range.first, end = range.end;
+    if (problem.Skips(i)) return;
+    const bool in_chunks = problem.InChunks();
     const int n = static_cast<int>(problem.shape.d), ld = this->ld;
     E *const a = factor.In(slice), *const g = right.In(slice), *const l = beside.In(slice);
     int* const order = permutation.In(slice);
     FirstFailure failure;
-    for (int64_t t = 0; t < steps; ++t) {
-      LoadMatrix(team, problem.diagonal.At(i, t), n, n, a, ld);
-      if (t > 0) {
+    for (int64_t t = first > 0 ? first - 1 : 0; t < end; ++t) {
+      // The step before a chunk has the equations that elimination of all steps before leaves.
+      const bool is_before = t < first;
+      LoadMatrix(team, is_before ? problem.joined.At(place, 0) : problem.diagonal.At(i, t), n, n, a,
+                 ld);
+      V scale = in_chunks ? Largest(team, n, a, ld) : V{};
+      if (t > 0 && !is_before) {
         LoadMatrix(team, problem.lower.At(i, t - 1), n, n, l, ld);
         SubtractProduct(team, n, n, n, l, ld, g, ld, a, ld);
+        if (in_chunks) {
+          const V changed = Largest(team, n, a, ld);
+          scale = changed > scale ? changed : scale;
+        }
       }
-      failure.Add(t, team::Lu(team, n, n, a, ld, pivots.In(slice), order));
-      if (failure.row != 0) break;
-      StoreMatrix(team, n, n, problem.factors.At(i, t),
-                  [=](int row, int col) { return a[row * ld + col]; });
-      StoreArray(team, n, order, problem.permutations.At(i, t));
-      if (t + 1 == steps) break;
-      const E* const u = problem.upper.At(i, t);
+      const int failed = team::Lu(team, n, n, a, ld, pivots.In(slice), order);
+      failure.Add(t, failed);
+      if (!in_chunks && failed != 0) break;
+      if (in_chunks && !is_before) {
+        const V least = V(kPivotOfChunks * n) * std::numeric_limits<V>::epsilon() * scale;
+        failure.Add(t, team.Any([&](int thread) {
+          bool is_small = false;
+          for (int k = thread; k < n; k += team.size()) {
+            is_small |= !(Magnitude(a[k * (ld + 1)]) > least);
+          }
+          return is_small;
+        }));
+      }
+      if (!is_before) {
+        StoreMatrix(team, n, n, problem.factors.At(i, t),
+                    [=](int row, int col) { return a[row * ld + col]; });
+        StoreArray(team, n, order, problem.permutations.At(i, t));
+      }
+      // The next chunk finds G of the last step.
+      if (t + 1 == end) break;
+      const E* const u = is_before ? problem.joined.At(place, 1) : problem.upper.At(i, t);
       team::Move<E>(
           team, n, n, [=](int row, int col) { return LoadGlobal(u + order[row] * n + col); },
           [=](int row, int col, E x) { g[row * ld + col] = x; });
@@ -145,7 +196,10 @@ struct TeamEliminate {
       StoreMatrix(team, n, n, problem.right.At(i, t),
                   [=](int row, int col) { return g[row * ld + col]; });
     }
-    StoreInfo(team, failure.Info(n), problem.info + i);
+    if (!in_chunks) return StoreInfo(team, failure.Info(n), problem.info + i);
+    team.Each([&](int thread) {
+      if (thread == 0 && failure.row != 0) problem.suspects[i] = 1;
+    });
   }
 };
 
@@ -153,9 +207,15 @@ struct TeamEliminate {
 template <class E>
 struct Substitution {
   Elimination<E> known;
-  ColumnUnits units;
-  Columns<const E> b;
-  Columns<E> x;
+  ColumnUnits units;  // of each range of steps
+  Columns<const E> b{};
+  Columns<E> x{};
+  bool forward = true, back = true;
+  // In chunks: the last solution of every chunk, and of the chunk before in the sweep. That is
+  // minus the identity for the matrix of the map from one to the other.
+  const E* starts = nullptr;
+  E* ends = nullptr;
+  bool is_map = false;
   Shape shape = known.shape;
 };
 
@@ -188,18 +248,6 @@ struct ThreadSubstitute {
     char* const slice = block.Slice(works ? threadIdx.x : 0);
     E* const neighbour = neighbours.In(slice);
     const int64_t runs = (shape.steps + run - 1) / run;
-    const auto column = [&](auto* data) {
-      return [=, this](int64_t unit, int64_t row, unsigned col) {
-        const auto [system, first_col, left] = problem.units(unit);
-        const bool is_there = static_cast<int>(col) < left;
-        return is_there ? data + problem.x.Place(system, row, first_col + col) : nullptr;
-      };
-    };
-    const auto at = [&](const auto& blocks) {
-      return [&, this](int64_t unit, int64_t t, unsigned place) {
-        return blocks.At(problem.units(unit).system, t) + place;
-      };
-    };
     const bool fails = works && known.info[problem.units(block.first + threadIdx.x).system] != 0;
     for (int64_t turn = 0; turn < 2 * runs; ++turn) {
       const bool back = turn >= runs;
@@ -212,11 +260,12 @@ struct ThreadSubstitute {
         return t > 0 ? known.lower.At(system, t - 1) + place : nullptr;
       });
       if (!back) {
-        diagonals.Load(block, first, last, at(known.factors));
-        pivots.Load(block, first, last, at(known.pivots));
+        diagonals.Load(block, first, last, known.factors.Places(problem.units));
+        pivots.Load(block, first, last, known.pivots.Places(problem.units));
       }
-      columns.Load(block, first * n, last * n,
-                   column(back ? static_cast<const E*>(problem.x.data) : problem.b.data));
+      const Columns<const E> source{back ? problem.x.data : problem.b.data, problem.x.rows,
+                                    problem.x.cols};
+      columns.Load(block, first * n, last * n, source.Places(problem.units));
       FinishCopies();
       __syncthreads();
       for (int64_t done = 0; works && done < last - first; ++done) {
@@ -239,7 +288,7 @@ struct ThreadSubstitute {
         }
       }
       __syncthreads();
-      columns.Store(block, first * n, last * n, column(problem.x.data));
+      columns.Store(block, first * n, last * n, problem.x.Places(problem.units));
       __syncthreads();
     }
   }
@@ -263,52 +312,183 @@ struct TeamSubstitute {
 
   __device__ void Run(const Team& team, int64_t unit, char* slice) const {
     const Elimination<E>& known = problem.known;
-    const int64_t steps = problem.shape.steps, pitch = problem.x.cols;
+    const int64_t steps = problem.shape.steps;
     const int n = static_cast<int>(problem.shape.d), ld = this->ld, ldy = ld_columns;
-    const auto [system, col, k] = problem.units(unit);
+    const auto [place, col, k] = problem.units(unit);
+    const StepRanges::Range range = known.ranges(place);
+    const int64_t system = range.system;
+    if (known.Skips(system)) return;
     E *const a = factor.In(slice), *const b = beside.In(slice);
     E *y = columns.In(slice), *neighbour = neighbours.In(slice);
-    const bool fails = known.info[system] != 0;
-    const int64_t most = fails ? steps : 2 * steps;
-    for (int64_t done = 0; done < most; ++done) {
-      const bool back = done >= steps;
-      const int64_t t = back ? 2 * steps - 1 - done : done;
-      const int64_t place = problem.x.Place(system, t * n, col);
-      E* const to = problem.x.data + place;
-      if (!fails) {
-        const E* const from = (back ? problem.x.data : problem.b.data) + place;
-        team::Move<E>(
-            team, n, k, [=](int row, int j) { return LoadGlobal(from + row * pitch + j); },
-            [=](int row, int j, E x) { y[row * ldy + j] = x; });
+    const ColumnSweep sweep{.range = range,
+                            .steps = steps,
+                            .cols = problem.units.cols,
+                            .col = col,
+                            .n = n,
+                            .width = k,
+                            .ld = ldy};
+    if (known.info != nullptr && known.info[system] != 0) {
+      E* const to = problem.x.data + system * steps * n * sweep.cols + col;
+      return team::Move<E>(
+          team, static_cast<int>(steps) * n, k, [](int, int) { return NaN<E>(); },
+          [=](int row, int j, E x) { StoreGlobal<E>(x, to + row * sweep.cols + j); });
+    }
+    const int64_t size = n * sweep.cols;
+    if (known.InChunks()) {
+      const int64_t other = range.chunk + (problem.forward ? -1 : 1);
+      const bool is_known = problem.starts != nullptr && other >= 0 && other < known.ranges.count;
+      const E* const start =
+          is_known ? problem.starts + (place - range.chunk + other) * size + col : nullptr;
+      const bool is_map = problem.is_map;
+      team::Move<E>(
+          team, n, k,
+          [=](int row, int j) {
+            if (start != nullptr) return LoadGlobal(start + row * sweep.cols + j);
+            return FromReal<E>(is_map && row == col + j ? RealElement<E>(-1) : RealElement<E>(0));
+          },
+          [=](int row, int j, E x) { neighbour[row * ldy + j] = x; });
+    }
+    for (int pass = problem.forward ? 0 : 1; pass < (problem.back ? 2 : 1); ++pass) {
+      const bool back = pass == 1;
+      const E* const source = back && problem.forward ? problem.x.data : problem.b.data;
+      const auto solve = [&](int64_t t, E* y, E* neighbour) {
         if (back ? t + 1 < steps : t > 0) {
           LoadMatrix(team, back ? known.right.At(system, t) : known.lower.At(system, t - 1), n, n,
                      b, ld);
           SubtractProduct(team, n, k, n, b, ld, neighbour, ldy, y, ldy);
         }
-        if (!back) {
-          LoadMatrix(team, known.factors.At(system, t), n, n, a, ld);
-          const int32_t* const order = known.permutations.At(system, t);
-          team::Move<E>(
-              team, n, k, [=](int row, int j) { return y[LoadGlobal(order + row) * ldy + j]; },
-              [=](int row, int j, E x) { neighbour[row * ldy + j] = x; });
-          for (int pass = 0; pass < 2; ++pass) {
-            const bool is_lower = pass == 0;
-            team::Substitute(team, n, a, ld, is_lower, /*unit_diagonal=*/is_lower, k, neighbour,
-                             ldy);
-          }
-        } else {
-          E* const last = neighbour;
-          neighbour = y;
-          y = last;
+        if (back || known.factors.data == nullptr) return y;
+        LoadMatrix(team, known.factors.At(system, t), n, n, a, ld);
+        const int32_t* const order = known.permutations.At(system, t);
+        team::Move<E>(
+            team, n, k, [=](int row, int j) { return y[LoadGlobal(order + row) * ldy + j]; },
+            [=](int row, int j, E x) { neighbour[row * ldy + j] = x; });
+        for (int half = 0; half < 2; ++half) {
+          const bool is_lower = half == 0;
+          team::Substitute(team, n, a, ld, is_lower, /*unit_diagonal=*/is_lower, k, neighbour, ldy);
         }
-      }
-      const E* const solved = neighbour;
-      team::Move<E>(
-          team, n, k, [=](int row, int j) { return fails ? NaN<E>() : solved[row * ldy + j]; },
-          [=](int row, int j, E x) { StoreGlobal<E>(x, to + row * pitch + j); });
+        return neighbour;
+      };
+      E* const last = sweep.Run(team, back, source, problem.x.data, y, neighbour, solve);
+      y = last == y ? neighbour : y;
+      neighbour = last;
     }
+    if (problem.ends == nullptr) return;
+    E* const to = problem.ends + place * size + col;
+    const E* const end = neighbour;
+    team::Move<E>(
+        team, n, k, [=](int row, int j) { return end[row * ldy + j]; },
+        [=](int row, int j, E x) { StoreGlobal<E>(x, to + row * sweep.cols + j); });
   }
 };
+
+// Chunks of systems that are long enough, where their teams' blocks fit on every GPU.
+template <class E>
+GpuPath BlockTridiagonalSolvePath(const Shape& shape) {
+  const bool fits = FitsEveryGpu(kBlocksOfElimination * PaddedBytes<E>(shape.d, shape.d));
+  return shape.steps >= kLongBlockTridiagonal && fits ? GpuPath::kSteps
+                                                      : BlockTridiagonalPath<E>(shape.d);
+}
+
+template <class Job, class Problem>
+void LaunchTeamsOf(cudaStream_t stream, int64_t count, int64_t unit, const Problem& problem) {
+  SharedLayout layout(unit);
+  const Job job(layout, problem);
+  LaunchTeams(stream, job, count, BlockTeamSize(problem.shape.d), layout);
+}
+
+// Solves in chunks, corrects the solution once, and marks the suspects: systems with a pivot near
+// rounding, or with a residual that rounding does not explain. They are left to elimination without
+// chunks, which finds info and failures.
+template <class T>
+void SolveInChunks(cudaStream_t stream, DeviceScratch& scratch,
+                   const Elimination<Element<T>>& whole, int64_t cols, const T* b, T* x) {
+  using E = Element<T>;
+  constexpr int64_t kUnit = sizeof(Real<T>);
+  const Shape& shape = whole.shape;
+  const StepRanges ranges(shape.steps, ChunkWidth(shape.steps));
+  const int64_t chunks = shape.batch * ranges.count, size = shape.block();
+  const auto blocks = [&](int64_t systems, int64_t count) {
+    return BlocksOf(scratch.Take<T>(systems * count * size), count, size);
+  };
+  const auto constant = [](const Blocks<E>& x) {
+    return Blocks<const E>{x.data, x.stride, x.size};
+  };
+  const ChunkEquations<E> equations{.shape = shape,
+                                    .ranges = ranges,
+                                    .lower = whole.lower,
+                                    .diagonal = whole.diagonal,
+                                    .upper = whole.upper,
+                                    .equations = blocks(2 * chunks, kFactorsOfEquation),
+                                    .joined = blocks(chunks, 2),
+                                    .suspects = whole.suspects,
+                                    .info = whole.info};
+  LaunchTeamsOf<TeamReduceChunk<E>>(stream, 2 * chunks, kUnit, equations);
+  LaunchTeamsOf<TeamJoinChunks<E>>(stream, shape.batch, kUnit, equations);
+  Elimination<E> known = whole;
+  known.ranges = ranges;
+  known.info = nullptr;
+  known.joined = constant(equations.joined);
+  LaunchTeamsOf<TeamEliminate<E>>(stream, chunks, kUnit, known);
+  if (cols == 0) return;
+  // Maps of the last solutions of neighbouring chunks, to which they are joined as steps are.
+  const Blocks<E> onward = blocks(shape.batch, ranges.count);
+  const Blocks<E> backward = blocks(shape.batch, ranges.count);
+  for (const bool back : {false, true}) {
+    const ColumnUnits units(chunks, shape.d, kLeastColumnsOfTeam);
+    LaunchTeamsOf<TeamSubstitute<E>>(stream, units.count, kUnit,
+                                     Substitution<E>{.known = known,
+                                                     .units = units,
+                                                     .forward = !back,
+                                                     .back = back,
+                                                     .ends = (back ? backward : onward).data,
+                                                     .is_map = true});
+  }
+  Elimination<E> of_chunks{.shape = shape, .ranges = StepRanges(ranges.count)};
+  of_chunks.shape.steps = ranges.count;
+  of_chunks.lower = {onward.data + size, onward.stride, onward.size};
+  of_chunks.right = backward;
+  E* const ends = AsElements(scratch.Take<T>(chunks * shape.d * cols));
+  const ColumnUnits units(chunks, cols, kLeastColumnsOfTeam);
+  const ColumnUnits joint(shape.batch, cols, kLeastColumnsOfTeam);
+  const auto columns_of = [](const E* data) { return Columns<const E>{data}; };
+  const auto solve = [&](const E* source, E* target) {
+    for (const bool back : {false, true}) {
+      Substitution<E> sweep{.known = known,
+                            .units = units,
+                            .b = columns_of(back ? target : source),
+                            .forward = !back,
+                            .back = back,
+                            .ends = ends};
+      LaunchTeamsOf<TeamSubstitute<E>>(stream, units.count, kUnit, sweep);
+      LaunchTeamsOf<TeamSubstitute<E>>(stream, joint.count, kUnit,
+                                       Substitution<E>{.known = of_chunks,
+                                                       .units = joint,
+                                                       .b = columns_of(ends),
+                                                       .x = {ends},
+                                                       .forward = !back,
+                                                       .back = back});
+      sweep.x = {target};
+      sweep.starts = std::exchange(sweep.ends, nullptr);
+      LaunchTeamsOf<TeamSubstitute<E>>(stream, units.count, kUnit, sweep);
+    }
+  };
+  const int64_t columns = shape.batch * shape.steps * cols;
+  E* const correction = AsElements(scratch.Take<T>(columns * shape.d));
+  Residual<E> residual{.problem = equations,
+                       .places = MatrixElements(shape.steps, cols),
+                       .cols = cols,
+                       .b = AsElements(b),
+                       .x = AsElements(x),
+                       .residual = correction};
+  solve(AsElements(b), AsElements(x));
+  ForEach(stream, columns, residual);
+  solve(correction, correction);
+  ForEach(stream, columns * shape.d,
+          AddCorrection<E>{.correction = correction, .x = AsElements(x)});
+  residual.residual = nullptr;
+  ForEach(stream, columns, residual);
+}
 
 void BlockTridiagonalSolve(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer lower,
                            ffi::AnyBuffer diagonal, ffi::AnyBuffer upper, ffi::AnyBuffer b,
@@ -326,13 +506,14 @@ void BlockTridiagonalSolve(cudaStream_t stream, DeviceScratch scratch, ffi::AnyB
     const T* const rhs = Elements<T>(b, batch, {steps, d, cols}, "b");
     T* const solution = Elements<T>(x, batch, {steps, d, cols}, "x");
     const Shape shape = WithoutEmptySteps(given);
-    const GpuPath path = BlockTridiagonalPath<E>(d);
-    const bool by_threads = path == GpuPath::kThread;
+    const GpuPath path = BlockTridiagonalSolvePath<E>(shape);
+    const bool by_threads = path == GpuPath::kThread, in_chunks = path == GpuPath::kSteps;
     const int64_t rows = batch * steps * d;
     Real<T>* const pivots = by_threads ? scratch.Take<Real<T>>(rows) : nullptr;
     int32_t* const permutations = by_threads ? nullptr : scratch.Take<int32_t>(rows);
     const Elimination<E> known{
         .shape = shape,
+        .ranges = StepRanges(shape.steps),
         .lower = BlocksOf(lowers, below, size),
         .diagonal = BlocksOf(diagonals, steps, size),
         .upper = BlocksOf(uppers, below, size),
@@ -340,12 +521,15 @@ void BlockTridiagonalSolve(cudaStream_t stream, DeviceScratch scratch, ffi::AnyB
         .right = BlocksOf(scratch.Take<T>(batch * below * size), below, size),
         .pivots = {pivots, steps * d, ToInt(d)},
         .permutations = {permutations, steps * d, ToInt(d)},
-        .info = Elements<int32_t>(info, batch, {}, "info")};
-    LaunchUnits<ThreadEliminate<E>, TeamEliminate<E>>(stream, path, batch, sizeof(Real<T>), known);
+        .info = Elements<int32_t>(info, batch, {}, "info"),
+        .suspects = in_chunks ? scratch.Take<int32_t>(batch) : nullptr};
+    if (in_chunks) SolveInChunks<T>(stream, scratch, known, cols, rhs, solution);
+    const GpuPath rest = in_chunks ? GpuPath::kTeam : path;
+    LaunchUnits<ThreadEliminate<E>, TeamEliminate<E>>(stream, rest, batch, sizeof(Real<T>), known);
     if (shape.steps == 0 || cols == 0) return;
     const ColumnUnits units(batch, cols, by_threads ? kColumnsOfThread : kLeastColumnsOfTeam);
     LaunchUnits<ThreadSubstitute<E>, TeamSubstitute<E>>(
-        stream, path, units.count, sizeof(Real<T>),
+        stream, rest, units.count, sizeof(Real<T>),
         Substitution<E>{.known = known,
                         .units = units,
                         .b = {AsElements(rhs), steps * d, cols},

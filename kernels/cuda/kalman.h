@@ -2,6 +2,8 @@
 // and the order of the terms in each sum are those of kernels/small/kalman.h.
 #pragma once
 
+#include <limits>
+
 #include "kernels/arithmetic/logarithm.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/kalman_operands.h"
@@ -108,6 +110,56 @@ __device__ __forceinline__ void StoreShare(const Team& team, int thread, const S
       StoreGlobal<E>(value(i, j), to + i * cols + j);
     }
   }
+}
+
+// Adds to the sum over all steps, or writes the value of a step. Each thread adds to elements of
+// its own, and so needs no barrier.
+template <class E, class Value>
+__device__ __forceinline__ void AddShare(const Team& team, int thread, const Steps<E>& target,
+                                         int64_t series, int64_t step, int rows, int cols,
+                                         Value&& value) {
+  const bool each = target.each();
+  const E* const sum = target.At(series, step);
+  StoreShare(team, thread, target, series, step, rows, cols, [&](int i, int j) {
+    return each ? value(i, j) : LoadGlobal(sum + i * cols + j) + value(i, j);
+  });
+}
+
+// Begins such a sum with 0, and the values of a step that has no effect.
+template <class E>
+__device__ __forceinline__ void BeginShare(const Team& team, int thread, const Steps<E>& target,
+                                           int64_t series, int64_t step, int rows, int cols) {
+  if (target.count == 0) return;
+  StoreShare(team, thread, target, series, target.each() ? step : 0, rows, cols,
+             [](int, int) { return E{}; });
+}
+
+// a = L D Lᵀ: the upper triangle becomes D Lᵀ. reciprocal(k, pivot) is that of a pivot.
+template <class E, class Reciprocal>
+__device__ __forceinline__ void FactorLdl(const Team& team, int n, int ld, E* a, E* inverse,
+                                          Reciprocal&& reciprocal) {
+  for (int k = 0; k < n; ++k) {
+    const E* const pivots = a + k * ld;
+    team.Phase([&](int thread) {
+      const E factor_of_row = reciprocal(k, pivots[k]);
+      if (thread == 0) inverse[k] = factor_of_row;
+      for (int i = k + 1 + thread; i < n; i += team.size()) {
+        const E factor = -(pivots[i] * factor_of_row);
+        for (int j = i; j < n; ++j) a[i * ld + j] = MulAdd(factor, pivots[j], a[i * ld + j]);
+      }
+    });
+  }
+}
+
+// FactorLdl of a semidefinite matrix, which is kept in `original`. A pivot that may be a rounding
+// error of its diagonal entry counts as zero, and so does its inverse.
+template <class E>
+__device__ __forceinline__ void FactorSemidefinite(const Team& team, int n, int ld,
+                                                   const E* original, E* a, E* inverse) {
+  FactorLdl(team, n, ld, a, inverse, [=](int k, E pivot) {
+    const E least = E(8 * n * std::numeric_limits<E>::epsilon()) * original[k * (ld + 1)];
+    return pivot <= least ? E{} : E(1) / pivot;  // NaN stays
+  });
 }
 
 // x := (L D Lᵀ)⁻¹ b, elements `step` apart, by a thread. D Lᵀ is the upper triangle of `a`.
@@ -279,21 +331,8 @@ class FilterSteps {
     });
   }
 
-  // S = L D Lᵀ: the upper triangle becomes D Lᵀ.
   __device__ __forceinline__ void Factor(const Team& team) const {
-    for (int k = 0; k < m; ++k) {
-      const E* const pivots = at.s + k * ld_short;
-      team.Phase([&](int thread) {
-        const E inverse = E(1) / pivots[k];
-        if (thread == 0) at.inverse[k] = inverse;
-        for (int i = k + 1 + thread; i < m; i += team.size()) {
-          const E factor = -(pivots[i] * inverse);
-          for (int j = i; j < m; ++j) {
-            at.s[i * ld_short + j] = MulAdd(factor, pivots[j], at.s[i * ld_short + j]);
-          }
-        }
-      });
-    }
+    FactorLdl(team, m, ld_short, at.s, at.inverse, [](int, E pivot) { return E(1) / pivot; });
   }
 
   const FilterOperands<E>& x_;

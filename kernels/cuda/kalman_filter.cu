@@ -386,36 +386,18 @@ struct TeamFilterAdjoint {
   }
 
  private:
-  // Adds to the sum over all steps, or writes that of a step. Each thread adds to elements of its
-  // own, and so needs no barrier.
-  template <class Value>
-  __device__ __forceinline__ static void Add(const Team& team, int thread, const Steps<E>& target,
-                                             int64_t i, int64_t t, int rows, int cols,
-                                             Value&& value) {
-    const bool each = target.each();
-    const E* const sum = target.At(i, t);
-    StoreShare(team, thread, target, i, t, rows, cols, [&](int row, int j) {
-      return each ? value(row, j) : LoadGlobal(sum + row * cols + j) + value(row, j);
-    });
-  }
-
   // Sums begin at 0. The last step of an operand that moves the state has no effect.
   __device__ __forceinline__ void Begin(const Team& team, int64_t i, int n, int m,
                                         const AdjointArrays<E>& own) const {
     const int ld = n | 1;
     const int64_t last = operands.series.steps - 1;
-    const auto zero = [](int, int) { return E{}; };
     team.Phase([&](int thread) {
-      const auto begin = [&](const Steps<E>& target, int rows, int cols, bool has_last) {
-        if (target.count == 0 || (target.each() && !has_last)) return;
-        StoreShare(team, thread, target, i, target.each() ? last : 0, rows, cols, zero);
-      };
-      begin(f, n, n, true);
-      begin(q, n, n, true);
-      begin(b, 1, n, true);
-      begin(h, m, n, false);
-      begin(r, m, m, false);
-      begin(d, 1, m, false);
+      BeginShare(team, thread, f, i, last, n, n);
+      BeginShare(team, thread, q, i, last, n, n);
+      BeginShare(team, thread, b, i, last, 1, n);
+      if (!h.each()) BeginShare(team, thread, h, i, 0, m, n);
+      if (!r.each()) BeginShare(team, thread, r, i, 0, m, m);
+      if (!d.each()) BeginShare(team, thread, d, i, 0, 1, m);
       for (int k = thread; k < n; k += team.size()) own.mean_bar[k] = E{};
       for (int k = thread; k < n * ld; k += team.size()) own.cov_bar[k] = E{};
     });
@@ -472,8 +454,8 @@ struct TeamFilterAdjoint {
     });
     team.Phase([&](int thread) {
       StoreShare(team, thread, y, i, t, 1, m, [&](int, int j) { return bar_of_y(j); });
-      Add(team, thread, d, i, t, 1, m, [&](int, int j) { return -bar_of_y(j); });
-      Add(team, thread, h, i, t, m, n, [&](int row, int j) {
+      AddShare(team, thread, d, i, t, 1, m, [&](int, int j) { return -bar_of_y(j); });
+      AddShare(team, thread, h, i, t, m, n, [&](int row, int j) {
         E sum{};
         for (int k = 0; k < n; ++k) sum = MulAdd(kl(row, k), cov(k, j), sum);
         sum = MulAdd(at.e[row], own.pi[j], -(E(2) * sum));
@@ -501,8 +483,8 @@ struct TeamFilterAdjoint {
       });
     });
     team.Phase([&](int thread) {
-      Add(team, thread, r, i, t, m, m,
-          [&](int row, int j) { return own.s_inverse[row * ld_short + j]; });
+      AddShare(team, thread, r, i, t, m, m,
+               [&](int row, int j) { return own.s_inverse[row * ld_short + j]; });
       ShareOfProduct<E>(team, thread, m, n, m, MatrixOfSeries<E>{own.klk, ld_short}, observed,
                         [&](int row, int j, E x) {
                           const E to = MulAdd(half_c, own.g[j], own.mean_bar[j]);
@@ -534,9 +516,9 @@ struct TeamFilterAdjoint {
     const MatrixOfSeries<E> bar{own.q, ld}, fp{at.fp, ld};
     const TransposeOfSeries<E> turned{at.f, ld};
     team.Phase([&](int thread) {
-      Add(team, thread, b, i, t - 1, 1, n, [&](int, int j) { return own.b[j]; });
-      Add(team, thread, q, i, t - 1, n, n, bar);
-      Add(team, thread, f, i, t - 1, n, n, [&](int row, int j) {
+      AddShare(team, thread, b, i, t - 1, 1, n, [&](int, int j) { return own.b[j]; });
+      AddShare(team, thread, q, i, t - 1, n, n, bar);
+      AddShare(team, thread, f, i, t - 1, n, n, [&](int row, int j) {
         E sum{};
         for (int k = 0; k < n; ++k) sum = MulAdd(bar(row, k), fp(k, j), sum);
         return MulAdd(E(2), sum, own.b[row] * own.before[j]);

@@ -1,9 +1,8 @@
 // Kalman smoothers of whole series, by a team of at most a warp for each series. The recursion is
 // that of kernels/small/kalman.h: Bryson and Frazier (1963), and a step of Rauch, Tung and Striebel
-// (1965) where that would cancel.
-#include <limits>
-
+// (1965) where that would cancel. Derivatives: kernels/cuda/kalman_smoother_derivatives.h.
 #include "kernels/cuda/kalman.h"
+#include "kernels/cuda/kalman_smoother_derivatives.h"
 #include "kernels/handlers.h"
 
 namespace linalg::cuda {
@@ -174,24 +173,6 @@ struct TeamSmoother {
     });
   }
 
-  // L D Lᵀ with D Lᵀ in the upper triangle. A pivot that may be a rounding error of its diagonal
-  // entry counts as zero, and so does its inverse.
-  __device__ __forceinline__ static void FactorSemidefinite(const Team& team, int n, int ld,
-                                                            const E* original, E* a, E* inverse) {
-    for (int k = 0; k < n; ++k) {
-      const E* const pivots = a + k * ld;
-      team.Phase([&](int thread) {
-        const E least = E(8 * n * std::numeric_limits<E>::epsilon()) * original[k * (ld + 1)];
-        const E reciprocal = pivots[k] <= least ? E{} : E(1) / pivots[k];  // NaN stays
-        if (thread == 0) inverse[k] = reciprocal;
-        for (int i = k + 1 + thread; i < n; i += team.size()) {
-          const E factor = -(pivots[i] * reciprocal);
-          for (int j = i; j < n; ++j) a[i * ld + j] = MulAdd(factor, pivots[j], a[i * ld + j]);
-        }
-      });
-    }
-  }
-
   // To the step before the one of the gain. A gain that failed makes all earlier moments NaN.
   __device__ __forceinline__ static void Observe(const Team& team, const FilterSteps<E>& steps,
                                                  const SmootherArrays<E>& own) {
@@ -330,7 +311,57 @@ void KalmanSmoother(cudaStream_t stream, ffi::AnyBuffer y, ffi::AnyBuffer f, ffi
   });
 }
 
+void KalmanSmootherTangent(cudaStream_t stream, ffi::AnyBuffer f, ffi::AnyBuffer q,
+                           ffi::AnyBuffer b, ffi::AnyBuffer means, ffi::AnyBuffer covs,
+                           ffi::AnyBuffer smoothed, ffi::AnyBuffer smoothed_covs, ffi::AnyBuffer df,
+                           ffi::AnyBuffer dq, ffi::AnyBuffer db, ffi::AnyBuffer dmeans,
+                           ffi::AnyBuffer dcovs, Result new_means, Result new_covs) {
+  const SeriesShape series = ReadSeries(means, "the means");
+  DispatchReal(f.element_type(), [&]<class T>(std::type_identity<T>) {
+    const int n = ToInt(series.n);
+    SharedLayout layout(sizeof(T));
+    const TeamSmootherTangent<T> job{
+        .operands = ReadSmoother<T>(series, f, q, b, means, covs, smoothed, smoothed_covs),
+        .df = ReadSteps<T>(df, series, n, n, "the tangent of the transition"),
+        .dq = ReadSteps<T>(dq, series, n, n, "the tangent of the transition's covariance"),
+        .db = ReadSteps<T>(db, series, -1, n, "the tangent of the transition's offset"),
+        .dmeans = ReadVectors<T>(dmeans, series, n, "the tangents of the means"),
+        .dcovs = ReadMatrices<T>(dcovs, series, n, "the tangents of the covariances"),
+        .new_means = ReadVectors<T>(new_means, series, n, "the tangents of smoothed means"),
+        .new_covs = ReadMatrices<T>(new_covs, series, n, "the tangents of smoothed covariances"),
+        .arrays = TakeArrays<SmootherTangentArrays<T>, T>(layout, n, 0)};
+    LaunchTeams(stream, job, series.batch, SeriesTeamSize(n, 0), layout);
+  });
+}
+
+void KalmanSmootherAdjoint(cudaStream_t stream, ffi::AnyBuffer f, ffi::AnyBuffer q,
+                           ffi::AnyBuffer b, ffi::AnyBuffer means, ffi::AnyBuffer covs,
+                           ffi::AnyBuffer smoothed, ffi::AnyBuffer smoothed_covs,
+                           ffi::AnyBuffer smoothed_bar, ffi::AnyBuffer smoothed_covs_bar,
+                           Result f_bar, Result q_bar, Result b_bar, Result means_bar,
+                           Result covs_bar) {
+  const SeriesShape series = ReadSeries(means, "the means");
+  DispatchReal(f.element_type(), [&]<class T>(std::type_identity<T>) {
+    const int n = ToInt(series.n);
+    SharedLayout layout(sizeof(T));
+    const TeamSmootherAdjoint<T> job{
+        .operands = ReadSmoother<T>(series, f, q, b, means, covs, smoothed, smoothed_covs),
+        .smoothed_bar = ReadVectors<T>(smoothed_bar, series, n, "the cotangents of smoothed means"),
+        .smoothed_covs_bar =
+            ReadMatrices<T>(smoothed_covs_bar, series, n, "the cotangents of smoothed covariances"),
+        .f = ReadSteps<T>(f_bar, series, n, n, "the cotangent of the transition"),
+        .q = ReadSteps<T>(q_bar, series, n, n, "the cotangent of the transition's covariance"),
+        .b = ReadSteps<T>(b_bar, series, -1, n, "the cotangent of the transition's offset"),
+        .means = ReadVectors<T>(means_bar, series, n, "the cotangents of the means"),
+        .covs = ReadMatrices<T>(covs_bar, series, n, "the cotangents of the covariances"),
+        .arrays = TakeArrays<SmootherAdjointArrays<T>, T>(layout, n, 0)};
+    LaunchTeams(stream, job, series.batch, SeriesTeamSize(n, 0), layout);
+  });
+}
+
 }  // namespace
 }  // namespace linalg::cuda
 
 LINALG_HANDLER(linalg_kalman_smoother, linalg::cuda::KalmanSmoother, LINALG_CAPTURED);
+LINALG_HANDLER(linalg_kalman_smoother_jvp, linalg::cuda::KalmanSmootherTangent, LINALG_CAPTURED);
+LINALG_HANDLER(linalg_kalman_smoother_vjp, linalg::cuda::KalmanSmootherAdjoint, LINALG_CAPTURED);

@@ -134,6 +134,14 @@ inline constexpr int kTridiagonalRuns = 8;
 inline constexpr int64_t kThreadBlockTridiagonalBytes = 128;
 inline constexpr int64_t kColumnsOfThread = 4;
 
+// The steps from which chunks of a general block-tridiagonal system share the GPU:
+// cuda_block_tridiagonal.json.
+inline constexpr int64_t kLongBlockTridiagonal = 1024;
+// Pivots, and residuals after a correction, of so many roundings of a block's row. Such a pivot may
+// be zero in another order of operations, and such a residual is not from rounding.
+inline constexpr int kPivotOfChunks = 16;
+inline constexpr int kResidualOfChunks = 64;
+
 // A matrix of more bytes is alone in a multiprocessor of 227 KiB: cuda_team_size.json.
 inline constexpr int64_t kWholeMultiprocessorBytes = 227 * 1024 / 2;
 

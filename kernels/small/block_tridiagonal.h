@@ -246,11 +246,16 @@ LINALG_INLINE void SolveTriangle(N d, M cols, const E* l, const RealElement<E>* 
   SolveTriangle<kAdjoint>(d, cols, l, reciprocals, RightHandSide<E>{b, cols, false}, b);
 }
 
-// b (d, cols) := op(L)⁻¹ b. `work` receives the reciprocals of the diagonal. They are in range: a
-// square root is never subnormal.
+// They are in range: a square root is never subnormal.
+template <class N, class E>
+LINALG_INLINE void ReciprocalsOfDiagonal(N d, const E* l, RealElement<E>* reciprocals) {
+  for (int i = 0; i < d; ++i) reciprocals[i] = Broadcast<RealElement<E>>(1) / Re(l[i * (d + 1)]);
+}
+
+// b (d, cols) := op(L)⁻¹ b. `work` receives the reciprocals of the diagonal.
 template <bool kAdjoint, class N, class M, class E>
 LINALG_INLINE void SolveTriangleAlone(N d, M cols, const E* l, RealElement<E>* work, E* b) {
-  for (int i = 0; i < d; ++i) work[i] = Broadcast<RealElement<E>>(1) / Re(l[i * (d + 1)]);
+  ReciprocalsOfDiagonal(d, l, work);
   SolveTriangle<kAdjoint>(d, cols, l, work, b);
 }
 
@@ -308,15 +313,16 @@ LINALG_INLINE void FactorLowerBlock(N d, const E* l, const RealElement<E>* recip
 // The blocks of A⁻¹ at one step of the backward recursion (Takahashi, Fagan and Chen, 1973).
 // `inverse` holds the diagonal block of A⁻¹ of the next step, and receives that of this one.
 // `below` is B beside L, and receives the block below the diagonal; it is null in the last step.
-// `work` holds 3 blocks, and d more elements.
+// `reciprocals` are those of L's diagonal. `work` holds 3 blocks.
 template <class N, class E>
-LINALG_INLINE void InverseBlocksStep(N d, const E* l, E* below, E* inverse, E* work) {
+LINALG_INLINE void InverseBlocksStep(N d, const E* l, const RealElement<E>* reciprocals, E* below,
+                                     E* inverse, E* work) {
   E* const w = work;
   E* const g = w + d * d;
   E* const product = g + d * d;
   std::fill_n(w, d * d, E{});
   for (int i = 0; i < d; ++i) w[i * d + i] = FromReal<E>(Broadcast<RealElement<E>>(1));
-  SolveTriangleAlone<false>(d, d, l, reinterpret_cast<RealElement<E>*>(product + d * d), w);
+  SolveTriangle<false>(d, d, l, reciprocals, w);
   if (below != nullptr) {
     std::fill_n(g, d * d, E{});
     AddProduct<true, false>(d, d, d, below, d, w, d, g, d);
@@ -333,6 +339,62 @@ LINALG_INLINE void InverseBlocksStep(N d, const E* l, E* below, E* inverse, E* w
     inverse[i * d + i] = FromReal<E>(Re(inverse[i * d + i]));
     for (int j = 0; j < i; ++j) inverse[j * d + i] = Conj(inverse[i * d + j]);
   }
+}
+
+// target (d, d) := the conjugate of factor block - (x uᴴ + v yᴴ), with `cols` columns in each.
+template <class N, class M, class E>
+LINALG_INLINE void OuterProductsCotangent(N d, M cols, RealElement<E> factor, const E* block,
+                                          const E* x, const E* u, const E* v, const E* y,
+                                          E* target) {
+  for (int i = 0; i < d; ++i) {
+    E* const row = target + i * d;
+    const E first = x[i * cols], second = v[i * cols];
+    for (int j = 0; j < d; ++j) {
+      const E sum = ConjMulAdd(u[j * cols], first, ConjMulAdd(y[j * cols], second, E{}));
+      row[j] = Conj(factor * block[i * d + j] - sum);
+    }
+    for (int k = 1; k < cols; ++k) {
+      const E left = x[i * cols + k], right = v[i * cols + k];
+      for (int j = 0; j < d; ++j) {
+        const E sum = ConjMulAdd(u[j * cols + k], left, ConjMulAdd(y[j * cols + k], right, E{}));
+        row[j] = row[j] - Conj(sum);
+      }
+    }
+  }
+}
+
+// Blocks of one row. A = L P Lᴴ with pivots P and a unit triangle L needs no square roots.
+
+template <class E>
+LINALG_INLINE E Quotient(E a, RealElement<E> p) {
+  if constexpr (kComplexElement<E>) {
+    return E{a.re / p, a.im / p};
+  } else {
+    return a / p;
+  }
+}
+
+// Replaces `lower` by the elements of L below its diagonal, and b by P⁻¹ L⁻¹ b. Calls use(t, p)
+// with each pivot.
+template <class E, class Use>
+LINALG_INLINE void EliminateScalars(int64_t steps, const E* diagonal, E* lower, E* b, Use&& use) {
+  RealElement<E> pivot = Re(diagonal[0]);
+  E y = b[0];
+  for (int64_t t = 0;; ++t) {
+    use(t, pivot);
+    b[t] = Quotient(y, pivot);
+    if (t + 1 == steps) return;
+    const E beside = lower[t], multiplier = Quotient(beside, pivot);
+    lower[t] = multiplier;
+    pivot = Re(diagonal[t + 1]) - Re(ConjMulAdd(beside, multiplier, E{}));
+    y = NegMulAdd(multiplier, y, b[t + 1]);
+  }
+}
+
+// The solution at step t, after that of the next one, given what EliminateScalars left.
+template <class E>
+LINALG_INLINE E BackScalar(E multiplier, E next, E b) {
+  return b - ConjMulAdd(multiplier, next, E{});
 }
 
 }  // namespace linalg::small

@@ -270,7 +270,7 @@ ORTHOGONAL: tuple[Function, ...] = (
     Function(
         "svd", SINGULAR_VALUES, classes=("SVDResult",),
         differs="derivatives for every shape, and at equal singular values",
-        behaviours=(SPECTRUM,), sharded="linalg.distributed.svd; " + sharded.STACK,
+        behaviours=(SPECTRUM,),
         results={
             "svd(a)": "linalg.SVDResult",
             "svd(a, False)": "linalg.SVDResult",

@@ -28,6 +28,7 @@ def linear_pair(
     shared: Sequence[int] = (),
     suits: Callable[..., bool] | None = None,
     exported: bool = True,
+    forward_handler: bool = True,
 ) -> tuple[ffi.Operation, ffi.Operation]:
   """The operations for a formula that is linear in its last operands, and for its transpose.
 
@@ -41,6 +42,7 @@ def linear_pair(
       such arrays where there are several.
     attributes, suits, exported: as for `ffi.operation`.
     shared: that of `forward`. `backward` shares those among the constants.
+    forward_handler: whether `forward` has a handler. If not, it is the formula on each platform.
   """
 
   def transposed(*operands, **values):
@@ -80,7 +82,7 @@ def linear_pair(
 
   forward_p: ffi.Operation = ffi.operation(
       *forward, attributes=attributes, shared=shared, suits=suits, exported=exported,
-      fallback=formula,
+      platforms=None if forward_handler else (), fallback=formula,
       jvp=derivative(lambda: forward_p, formula), transpose=transposition(lambda: backward_p))
   backward_p: ffi.Operation = ffi.operation(
       *backward, attributes=attributes, shared=[i for i in shared if i < constants], suits=suits,

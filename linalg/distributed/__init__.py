@@ -33,7 +33,7 @@ from linalg.distributed._randomized import RandomizedSVDResult, randomized_svd
 from linalg.distributed._report import Report, report
 from linalg.distributed._solve import det, inv, inv_ex, slogdet, solve, solve_ex
 from linalg.distributed._stacks import batched
-from linalg.distributed._svd import lstsq, pinv, svd, svdvals
+from linalg.distributed._svd import lstsq, pinv, svd, svd_ex, svdvals
 from linalg.distributed._triangular import solve_triangular
 
 __all__ = [
@@ -70,5 +70,6 @@ __all__ = [
     "solve_ex",
     "solve_triangular",
     "svd",
+    "svd_ex",
     "svdvals",
 ]

@@ -61,7 +61,7 @@ def _sums_of_columns(g: Cyclic, x):
   return g.map(body, "c", "s", x)
 
 
-def _diagonal(g: Cyclic, x):
+def diagonal(g: Cyclic, x):
   def body(x):
     row, column = g.numbers()
     return jnp.where(row == column, x, 0)
@@ -114,7 +114,7 @@ def _eigh_jvp(s, products, primals, tangents):
   c = multiply_p(x.conj(), image, grid=products, transpose=(True, False))
   c = hermitian_part_p(c, grid=products)
   ones = ones_of_first_order(w)
-  dw = ones * _diagonal(products, c)
+  dw = ones * diagonal(products, c)
   f = _quotients(products, w, c) * one_of_first_order(ones)[0].astype(c.dtype)
   dv = from_cyclic(products, multiply_p(x, f, grid=products))
   if s != whole:

@@ -25,7 +25,7 @@ from linalg.distributed._eigh import (
   Spectrum,
   columns_of_all,
   decompose_eigh,
-  decompose_eigvalsh,
+  diagonal,
   ones_of_first_order,
   over_batch,
   spectrum_of,
@@ -70,26 +70,34 @@ class _OfShape(NamedTuple):
     return jnp.broadcast_to(self.f(w, *numbers), w.shape)
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1, 2))
-def _funm(s: Spectrum, g: Cyclic, f: _Function, a, *numbers):
+def _given(w, *numbers):
+  del w
+  return numbers
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1, 2, 3))
+def _funm(s: Spectrum, g: Cyclic, f: _Function, numbers_of: Callable[..., Any], a, *given):
+  """f(A), where f takes the eigenvalues and `numbers_of` these and the given numbers."""
   w, v, _ = decompose_eigh(s, g, a)
-  values = f(w, *numbers)
+  values = f(w, *numbers_of(w, *given))
   v = to_cyclic(g, v.astype(complex_dtype(v)) if jnp.iscomplexobj(values) else v)
   return from_cyclic(g, _with_values(g, v, values))
 
 
 @_funm.defjvp
-def _funm_jvp(s, g, f, primals, tangents):
+def _funm_jvp(s, g, f, numbers_of, primals, tangents):
   # dF = V (f[wᵢ, wⱼ] ∘ Vᴴ dA V) Vᴴ, as in linalg.funm_hermitian; and V diag(df) Vᴴ by parameters.
-  (a, *numbers), (da, *changes) = primals, tangents
+  (a, *given), (da, *changes) = primals, tangents
   w, v, _ = decompose_eigh(s, g, a)
-  values, slope = jax.jvp(lambda *x: f(w, *x), tuple(numbers), tuple(changes))
-  is_complex = jnp.iscomplexobj(values)
+  is_complex = jnp.iscomplexobj(f(w, *numbers_of(w, *given)))
   v, da = (x.astype(complex_dtype(x)) if is_complex else x for x in (v, da))
   v, da = to_cyclic(g, v), hermitian_part_p(to_cyclic(g, da), grid=g)
-  found = _with_values(g, v, values)
   c = multiply_p(
       v.conj(), multiply_p(da, v, grid=g), grid=g, transpose=(True, False))
+  dw = ones_of_first_order(w) * diagonal(g, c)
+  numbers, changes = jax.jvp(numbers_of, (w, *given), (dw, *changes))
+  values, slope = jax.jvp(lambda *x: f(w, *x), numbers, changes)
+  found = _with_values(g, v, values)
   # At equal eigenvalues the derivative of V is not right for a derivative of this formula.
   c = c * one_of_first_order(ones_of_first_order(w))[0].astype(c.dtype)
   c = multiply_p(v, _weighted(g, f, c, w, *numbers), grid=g)
@@ -99,15 +107,15 @@ def _funm_jvp(s, g, f, primals, tangents):
   return from_cyclic(g, found), from_cyclic(g, change)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def _apply(s, g, f, a, *numbers):
+@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
+def _apply(s, g, f, numbers_of, a, *numbers):
   a, *numbers = (
       ffi.broadcast_batches("funm_hermitian", [a, *numbers], [2, *[0] * len(numbers)])
       if numbers else [a])
   if g.n == 0:
-    scalars = [jnp.zeros((), x.dtype) for x in numbers]
-    return a.astype(jnp.result_type(a, f(jnp.zeros(0, real_dtype(a)), *scalars)))
-  return over_batch(functools.partial(_funm, s, g, f), a.ndim - 2)(a, *numbers)
+    w, scalars = jnp.zeros(0, real_dtype(a)), [jnp.zeros((), x.dtype) for x in numbers]
+    return a.astype(jnp.result_type(a, f(w, *numbers_of(w, *scalars))))
+  return over_batch(functools.partial(_funm, s, g, f, numbers_of), a.ndim - 2)(a, *numbers)
 
 
 @public("f", "axes", compiled=False)
@@ -147,7 +155,7 @@ def funm_hermitian(
         f"{name}: f refers to a value that jit, vmap or a derivative is tracing. Give it as one of "
         f"args, which f takes after the eigenvalues: {name}(a, f, args=(mu, t)) with f(w, mu, t).")
   s, products = spectrum_of(name, a, axes)
-  result = _apply(s, products, _OfShape(f), a, *numbers)
+  result = _apply(s, products, _OfShape(f), _given, a, *numbers)
   return result.astype(complex_dtype(dtype) if jnp.iscomplexobj(result) else dtype)
 
 
@@ -157,14 +165,11 @@ def _shifted_inverse_root(p):
   return lambda w, shift: root(w / shift + 1) * shift ** (-1 / p)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def _shift(s, products, a, ridge, epsilon):
-  w, _ = over_batch(functools.partial(decompose_eigvalsh, s, products), a.ndim - 2)(a)
+def _shift(w, ridge, epsilon):
+  """Returns the number to add to each eigenvalue, in a tuple."""
   largest = jnp.max(w, axis=-1, initial=0)
-  shift = sum(
-      jnp.asarray(x, largest.dtype) * size
-      for x, size in ((ridge, largest), (epsilon, 1)) if x is not None)
-  return jnp.maximum(shift, jnp.finfo(largest.dtype).tiny ** 0.5 * largest)
+  shift = ridge * largest + epsilon
+  return (jnp.maximum(shift, jnp.finfo(largest.dtype).tiny ** 0.5 * largest),)
 
 
 @public("p", "axes", compiled=False)
@@ -183,8 +188,7 @@ def inverse_pth_root(
     definite. If one is given, eigenvalues below 0 count as 0 before it is added. Eigenvalues below
     n eps times the largest are rounding errors.
 
-  Algorithm and derivatives: those of `funm_hermitian`. An epsilon takes the largest eigenvalue
-  first, by `eigvalsh`.
+  Algorithm and derivatives: those of `funm_hermitian`.
 
   Example:
     >>> import jax, jax.numpy as jnp, linalg.distributed as dist
@@ -198,9 +202,9 @@ def inverse_pth_root(
   (a,), dtype = as_arrays("inverse_pth_root", a)
   s, products = spectrum_of("inverse_pth_root", a, axes)
   if ridge_epsilon is None and epsilon is None:
-    return _apply(s, products, inverse_root(p), a).astype(dtype)
-  shift = _shift(s, products, a, ridge_epsilon, epsilon)
-  return _apply(s, products, _shifted_inverse_root(p), a, shift).astype(dtype)
+    return _apply(s, products, inverse_root(p), _given, a).astype(dtype)
+  given = [jnp.asarray(0 if x is None else x, real_dtype(a)) for x in (ridge_epsilon, epsilon)]
+  return _apply(s, products, _shifted_inverse_root(p), _shift, a, *given).astype(dtype)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))

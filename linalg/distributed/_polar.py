@@ -138,8 +138,10 @@ def polar(
     raise ValueError(f"polar: method={method!r} must be 'qr' or 'gram'.")
   (a,), dtype = as_arrays("polar", a)
   check_matrix("polar", a)
-  if method == "qr" and a.shape[-1] == a.shape[-2] > 0:
+  if method == "qr" and a.shape[-1] == a.shape[-2]:
     found = rows_or_blocks("polar", a, axes)
+    if a.shape[-1] == 0:
+      return a.astype(dtype), a.astype(dtype)
     if isinstance(found, Shared):
       u, p = _square(found, a)
       return u.astype(dtype), p.astype(dtype)

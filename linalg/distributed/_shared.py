@@ -45,13 +45,16 @@ class Shared(NamedTuple):
     """Applies `function` to each device's parts of each matrix, one matrix at a time.
 
     `operands` and `results` have a letter for each array: "c" for a matrix in the block-cyclic
-    layout, "v" for a vector that is the same on all devices of a matrix. There may be more batch
-    dimensions in front, which are not sharded.
+    layout, "m" for one in the caller's, and "v" for a vector or number that is the same on all
+    devices of a matrix. There may be more batch dimensions in front, which are not sharded.
     """
     core = {"c": 2, "v": 1}
     more = arrays[0].ndim - (3 if operands[0] == "c" else 1) - len(self.batch)
     leading = [*[None] * more, *[axes or None for axes in self.batch]]
-    specs = {"c": PartitionSpec(*leading, self.grid.axes), "v": PartitionSpec(*leading)}
+    own = [axes or None for axes in self.grid.layout.spec]
+    specs = {
+        "c": PartitionSpec(*leading, self.grid.axes), "m": PartitionSpec(*leading, *own),
+        "v": PartitionSpec(*leading)}
 
     def body(*arrays):
       lead = arrays[0].shape[: len(leading)]

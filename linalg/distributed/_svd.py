@@ -1,7 +1,6 @@
 """Singular values and vectors of matrices that several devices share, and what needs them."""
 
 import functools
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +10,7 @@ from jax.typing import ArrayLike
 from linalg import ffi
 from linalg._core.algebra import (
   adjoint,
-  binade,
+  info_of_nan,
   one_of_first_order,
   reciprocal,
   reciprocal_gaps,
@@ -24,7 +23,7 @@ from linalg._factorizations.matmul import product
 from linalg._factorizations.svd import SVDResult, ones_of_values
 from linalg._functions.lstsq import counted, tolerance
 from linalg._functions.pinv import default_rtol, threshold
-from linalg.distributed._eigh import found_of
+from linalg.distributed._bidiagonal import decompose
 from linalg.distributed._layout import (
   Layout,
   Places,
@@ -35,7 +34,6 @@ from linalg.distributed._layout import (
   placed_as_rows,
   rows_of,
 )
-from linalg.distributed._polar_cyclic import polar_p
 from linalg.distributed._qr import check_divides, rows_or_blocks
 from linalg.distributed._qr_cyclic import factors, triangle
 from linalg.distributed._redistribution import even
@@ -56,6 +54,7 @@ from linalg.distributed._tall import (
   tall_svd,
   tall_svdvals,
 )
+from linalg.distributed._tridiagonal import Spectrum, grid_of_rows
 
 # The transpose of a square matrix, which is its own transpose.
 transposed_p: ffi.Operation = of_square(
@@ -67,18 +66,6 @@ def _square(shared: Shared) -> Shared:
   return shared.of_shape(n, n)
 
 
-def _places(shared: Shared) -> Any:
-  rows, columns = shared.grid.layout.spec
-  return rows or None, columns or None
-
-
-def _scaled(shared, a):
-  """A over a power of two near its largest entry, and that."""
-  body = lambda a: lax.pmax(jnp.max(jnp.abs(a)), shared.grid.axes)[None]
-  scale = binade(shared.map(body, "c", "v", a))
-  return a / scale[..., None, None].astype(a.dtype), scale
-
-
 def _times_diagonal(shared, x, d):
   """X diag(d)."""
 
@@ -88,28 +75,35 @@ def _times_diagonal(shared, x, d):
   return shared.map(body, "cv", "c", x, d)
 
 
-def _nan_where(failed, x):
-  return jnp.where(failed.reshape(failed.shape + (1,) * (x.ndim - failed.ndim)), jnp.nan, x)
+def _decomposed(shared, a, has_vectors):
+  """U, the singular values, Vᴴ and info of square matrices, or the values and info."""
+  layout, n = shared.grid.layout, shared.grid.n
+  spectrum = Spectrum(grid_of_rows(layout, n, shared.grid.most_phases), 0, n)
+  rows = Shared(spectrum.grid, shared.batch)
+  body = functools.partial(decompose, spectrum, has_vectors=has_vectors)
+  return rows.map(body, "c", "mvmv" if has_vectors else "vv", to_blocks(rows, a))
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _svd(shared: Shared, a):
-  """U, the singular values and V of tall or square matrices in the block-cyclic layout, and info.
-
-  info is a real number. R = U P, and the eigenvalues of P are the singular values. P is negated so
-  that they descend.
-  """
+  """U, the singular values and Vᴴ of tall or square matrices, and info, as a real number."""
   m, n = shared.grid.lengths
   square = _square(shared)
-  a, scale = _scaled(shared, a)
-  q, r = factors(shared, a) if m > n else (None, a)
-  u, p = polar_p(r, shared=square)
-  w, v, info = found_of("eigh", from_blocks(square, -p), _places(shared), None, True)
-  v = to_blocks(square, v)
-  u = multiply(square, u, v)
-  u = u if q is None else multiply(square, q, u)
-  s = scale * jnp.where(w > 0, 0, -w)
-  return (*(_nan_where(info != 0, x) for x in (u, s, v)), info.astype(s.dtype))
+  q = None
+  if m > n:
+    q, r = factors(shared, to_blocks(shared, a))
+    a = from_blocks(square, r)
+  u, s, vh, info = _decomposed(square, a, True)
+  u, vh = u[..., :n, :n], vh[..., :n, :n]
+  if q is not None:
+    u = from_blocks(shared, multiply(shared, q, to_blocks(square, u)))
+  return u, s, vh, info.astype(s.dtype)
+
+
+def _in_blocks(shared, u, vh):
+  """U and V in the block-cyclic layout."""
+  square = _square(shared)
+  return to_blocks(shared, u), transposed_p(to_blocks(square, vh).conj(), shared=square)
 
 
 def _inverse_gaps(shared, s, ones, plus):
@@ -139,10 +133,11 @@ def _diagonal(shared, x):
 def _svd_jvp(shared, primals, tangents):
   # The rule of linalg.svd, with its names.
   (a,), (da,) = primals, tangents
-  u, s, v, info = _svd(shared, a)
+  left, s, vh, info = _svd(shared, a)
   m, n = shared.grid.lengths
   square = _square(shared)
-  forward = multiply(shared, da, v)
+  u, v = _in_blocks(shared, left, vh)
+  forward = multiply(shared, to_blocks(shared, da), v)
   p = multiply(shared, u.conj(), forward, (True, False))
   p_adjoint = transposed_p(p.conj(), shared=square)
   ones = ones_of_values(s, with_zero=m != n)
@@ -155,7 +150,8 @@ def _svd_jvp(shared, primals, tangents):
     inverse = reciprocal_gaps(s, norm, n) * one_of_first_order(ones)
     du = du + _times_diagonal(shared, forward - multiply(shared, u, p), inverse)
   ds = ones[..., :n] * _diagonal(square, p)
-  return (u, s, v, info), (du, ds, dv, zeros_like(info))
+  dvh = from_blocks(square, transposed_p(dv.conj(), shared=square))
+  return (left, s, vh, info), (from_blocks(shared, du), ds, dvh, zeros_like(info))
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
@@ -163,17 +159,18 @@ def _svdvals(shared: Shared, a):
   """The singular values, and info as from `_svd`."""
   m, n = shared.grid.lengths
   square = _square(shared)
-  a, scale = _scaled(shared, a)
-  _, p = polar_p(triangle(shared, a) if m > n else a, shared=square)
-  w, info = found_of("eigvalsh", from_blocks(square, -p), _places(shared), None, False)
-  return scale * jnp.where(w > 0, 0, -w), info.astype(w.dtype)
+  if m > n:
+    a = from_blocks(square, triangle(shared, to_blocks(shared, a)))
+  s, info = _decomposed(square, a, False)
+  return s, info.astype(s.dtype)
 
 
 @_svdvals.defjvp
 def _svdvals_jvp(shared, primals, tangents):
   (a,), (da,) = primals, tangents
-  u, s, v, info = _svd(shared, a)
-  p = multiply(shared, u.conj(), multiply(shared, da, v), (True, False))
+  u, s, vh, info = _svd(shared, a)
+  u, v = _in_blocks(shared, u, vh)
+  p = multiply(shared, u.conj(), multiply(shared, to_blocks(shared, da), v), (True, False))
   ones = ones_of_values(s, with_zero=False)
   return (s, info), (ones * _diagonal(_square(shared), p), zeros_like(info))
 
@@ -193,18 +190,21 @@ def _adjoint_inverse(shared: Shared, kept_by, a):
 
   `kept_by` is a name of `_KEPT` and a tolerance.
   """
-  u, s, v, info = _svd(shared, a)
+  u, s, vh, info = _svd(shared, a)
+  u, v = _in_blocks(shared, u, vh)
   scaled = _times_diagonal(shared, u, reciprocal(s, _kept(kept_by, s)))
-  return multiply(shared, scaled, v.conj(), (False, True)), s, info
+  return from_blocks(shared, multiply(shared, scaled, v.conj(), (False, True))), s, info
 
 
 @_adjoint_inverse.defjvp
 def _adjoint_inverse_jvp(shared, kept_by, primals, tangents):
   # The adjoint of Golub and Pereyra's dA⁺ (1973), as in `_tall.py`.
   (a,), (da,) = primals, tangents
-  y, _, info = _adjoint_inverse(shared, kept_by, a)
+  found, _, info = _adjoint_inverse(shared, kept_by, a)
   (s, _), (ds, _) = jax.jvp(functools.partial(_svdvals, shared), (a,), (da,))
-  u, values, v, _ = _svd(shared, a)
+  u, values, vh, _ = _svd(shared, a)
+  y, da = to_blocks(shared, found), to_blocks(shared, da)
+  u, v = _in_blocks(shared, u, vh)
   kept = _kept(kept_by, values).astype(values.dtype)
   u, v = _times_diagonal(shared, u, kept), _times_diagonal(_square(shared), v, kept)
   times = functools.partial(multiply, shared)
@@ -214,8 +214,8 @@ def _adjoint_inverse_jvp(shared, kept_by, primals, tangents):
   moved = inner(y, da)
   beside = times(times(moved, v), v.conj(), (False, True))
   turned = transposed_p(moved.conj(), shared=_square(shared))
-  dy = outside + times(y, moved - beside - turned)
-  return (y, s, info), (dy, ds, zeros_like(info))
+  dy = from_blocks(shared, outside + times(y, moved - beside - turned))
+  return (found, s, info), (dy, ds, zeros_like(info))
 
 
 def _is_wide(shared: Shared) -> bool:
@@ -246,10 +246,7 @@ def _vectors(shared, a):
   if _is_wide(shared):
     u, s, vh, info = _vectors(_turned(shared), adjoint(a))
     return adjoint(vh), s, adjoint(u), info
-  square = _square(shared)
-  u, s, v, info = _svd(shared, to_blocks(shared, a))
-  vh = from_blocks(square, transposed_p(v.conj(), shared=square))
-  return from_blocks(shared, u), s, vh, info
+  return _svd(shared, a)
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -258,7 +255,7 @@ def _values(shared, a):
     return _no_values(a)
   if _is_wide(shared):
     return _values(_turned(shared), adjoint(a))
-  return _svdvals(shared, to_blocks(shared, a))
+  return _svdvals(shared, a)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
@@ -267,9 +264,7 @@ def _inverse(shared, rtol, a):
     return a.mT, _no_values(a)[1]
   is_wide = _is_wide(shared)
   shared = _turned(shared) if is_wide else shared
-  blocks = to_blocks(shared, adjoint(a) if is_wide else a)
-  y, _, info = _adjoint_inverse(shared, ("pinv", rtol), blocks)
-  y = from_blocks(shared, y)
+  y, _, info = _adjoint_inverse(shared, ("pinv", rtol), adjoint(a) if is_wide else a)
   return y if is_wide else adjoint(y), info
 
 
@@ -296,9 +291,9 @@ def _least_squares(shared, rcond, a, b):
     x = jnp.zeros((*a.shape[:-2], a.shape[-1], b.shape[-1]), b.dtype)
     return x, jnp.sum((b * b.conj()).real, axis=-2), jnp.sum(counted(s, rcond), axis=-1), s, info
   turned = _turned(shared) if _is_wide(shared) else shared
-  blocks = to_blocks(turned, adjoint(a) if _is_wide(shared) else a)
-  y, s, info = _adjoint_inverse(turned, ("lstsq", rcond), blocks)
-  x = _times_columns(turned, from_blocks(turned, y), b, not _is_wide(shared))
+  y, s, info = _adjoint_inverse(
+      turned, ("lstsq", rcond), adjoint(a) if _is_wide(shared) else a)
+  x = _times_columns(turned, y, b, not _is_wide(shared))
   residual = b - _times_columns(shared, a, x, False)
   squares = jnp.sum((residual * residual.conj()).real, axis=-2)
   return x, squares, jnp.sum(counted(s, rcond), axis=-1), s, info
@@ -307,12 +302,6 @@ def _least_squares(shared, rcond, a, b):
 def _is_shared(name, a, found):
   if not isinstance(found, Shared):
     return False
-  if any(found.batch):
-    raise ValueError(
-        f"{name} takes a batch on all devices, of matrices that are not tall enough for TSQR. This "
-        f"one is sharded, {jax.typeof(a).str_short(True)}. Reshard it first: "
-        f"jax.sharding.reshard(a, {partition((*[()] * len(found.batch), *found.grid.layout.spec))}"
-        f"); or use linalg.{name}, one matrix on each device.")
   check_divides(name, a, found)
   return True
 
@@ -337,13 +326,24 @@ def _check(info):
   check_converged(info.astype(jnp.int32), "singular values")
 
 
+def _vectors_and_info(name, a, axes):
+  (a,), dtype = as_arrays(name, a)
+  found = rows_or_blocks(name, a, axes)
+  if _is_shared(name, a, found):
+    u, s, vh, info = _vectors(found, a)
+    info = info.astype(jnp.int32)
+  else:
+    u, s, vh = tall_svd(found, a)
+    info = info_of_nan(s, 1)
+  return u.astype(dtype), s.astype(real_dtype(dtype)), vh.astype(dtype), info
+
+
 @public("axes", compiled=False)
 def svd(a: ArrayLike, *, axes: Places = None) -> SVDResult:
   """A = U diag(S) Vh of matrices that several devices share, thin; `linalg.svd`.
 
   Args:
-    a: matrices (..., m, n), as for `qr`. The batch of matrices that are not tall enough for TSQR is
-      not sharded.
+    a: matrices (..., m, n), as for `qr`.
     axes: as for `qr`.
 
   Returns:
@@ -353,11 +353,18 @@ def svd(a: ArrayLike, *, axes: Places = None) -> SVDResult:
 
   Algorithm: the decomposition of TSQR's R, where `qr` takes TSQR; Chan, An improved algorithm for
   computing the singular value decomposition, ACM Trans. Math. Softw. 8 (1982). Other matrices are
-  reduced to a square R by `qr`. Then R = U P by the QDWH iteration of `polar`, and P = V S Vᴴ by
-  `eigh`; Nakatsukasa and Higham (2013). No device holds the matrix. A square matrix takes about
-  50 n³ operations, and those of `eigh`. Each singular value has an error of eps ‖A‖, as with
-  LAPACK's gesdd. Values near or below that have no correct digits, and some may be 0. Derivatives
-  are those of `linalg.svd`, for tall matrices of full rank.
+  reduced to a square R by `qr`, unless they are square. A square matrix is reduced to bidiagonal
+  form by panels of 32 columns and rows, or of one for each device, with whole rows on each device;
+  Dongarra, Sorensen and Hammarling (1989). Divide and conquer follows, without communication:
+  LAPACK's gesdd. Each device finds all singular values, and its rows of the vectors. Exchanges make
+  columns of those rows, on which the reflectors are applied. Other platforms than the CPU compute
+  all vectors of the bidiagonal matrix on each device, n² numbers, and keep some rows.
+
+  No device holds the matrix. For a square one it receives about 2 n² numbers and five shares, in
+  two messages for each column. The reduction costs 8 n³ / 3 operations in all, of which half are
+  products with a vector. Vectors cost 20 n³ / 3, or less. Each singular value has an error of
+  eps ‖A‖. Values near or below that have no correct digits. Derivatives are those of `linalg.svd`,
+  for tall matrices of full rank.
 
   Example:
     >>> import jax, jax.numpy as jnp, linalg.distributed as dist
@@ -367,14 +374,32 @@ def svd(a: ArrayLike, *, axes: Places = None) -> SVDResult:
     ...   print(u.shape, s.shape, vh.shape)
     (64, 2) (2,) (2, 2)
   """
-  (a,), dtype = as_arrays("svd", a)
-  found = rows_or_blocks("svd", a, axes)
-  if _is_shared("svd", a, found):
-    u, s, vh, info = _vectors(found, a)
-    _check(info)
-  else:
-    u, s, vh = tall_svd(found, a)
-  return SVDResult(u.astype(dtype), s.astype(real_dtype(dtype)), vh.astype(dtype))
+  u, s, vh, info = _vectors_and_info("svd", a, axes)
+  _check(info)
+  return SVDResult(u, s, vh)
+
+
+@public("axes", compiled=False)
+def svd_ex(
+    a: ArrayLike, *, axes: Places = None
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+  """`svd`, with info.
+
+  Args:
+    a, axes: as for `svd`.
+
+  Returns:
+    (U, S, Vh, info): info, int32 (...), is on all devices. It is 0, or -1 if the matrix holds NaN
+    or Inf; positive if the iteration did not converge. Where it is not 0, the results are NaN.
+
+  Example:
+    >>> import jax, jax.numpy as jnp, linalg.distributed as dist
+    >>> with jax.set_mesh(jax.make_mesh((jax.device_count(),), ("x",))):
+    ...   a = jax.device_put(jnp.full((64, 64), jnp.nan), jax.P("x"))
+    ...   print(dist.svd_ex(a)[3])
+    -1
+  """
+  return _vectors_and_info("svd_ex", a, axes)
 
 
 @public("axes", compiled=False)

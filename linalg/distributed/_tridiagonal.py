@@ -7,6 +7,7 @@ the tridiagonal matrix, and at last some columns of the eigenvectors.
 """
 
 import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -67,7 +68,7 @@ def grid_of_rows(layout: Layout, n: int, most_phases: int) -> Cyclic:
   return Cyclic(layout, devices, 1, n, block, padded, most_phases, 1)
 
 
-def _spread(g: Cyclic, x: jax.Array) -> jax.Array:
+def spread(g: Cyclic, x: jax.Array) -> jax.Array:
   """Gathers entries of all devices' rows, (..., h) to (..., P h), in the order of the matrix."""
   if g.devices == 1:
     return x
@@ -81,7 +82,7 @@ def _own(g: Cyclic, p: jax.Array, x: jax.Array) -> jax.Array:
   return cut(x.reshape(-1, g.devices, g.block), p, 1, 1).reshape(-1)
 
 
-def _magnitude(x: jax.Array) -> jax.Array:
+def magnitude(x: jax.Array) -> jax.Array:
   """The largest real or imaginary part: a modulus may leave the range."""
   if jnp.iscomplexobj(x):
     return jnp.maximum(jnp.max(jnp.abs(x.real)), jnp.max(jnp.abs(x.imag)))
@@ -104,7 +105,7 @@ def reflector(x: jax.Array, c: jax.Array) -> tuple[jax.Array, jax.Array, jax.Arr
   number = jnp.arange(len(x), dtype=c.dtype)
   x = jnp.where(number > c, x, 0)
   # Squares of the scaled entries neither overflow, nor underflow all together.
-  scale = binade(_magnitude(x))
+  scale = binade(magnitude(x))
   x = x / scale.astype(x.dtype)
   is_head = number == c + 1
   alpha = jnp.sum(jnp.where(is_head, x, 0))
@@ -148,7 +149,7 @@ def _reduce_panel(g, low, has_vectors, k, state):
     # Column c of the updated matrix needs row c of V and W.
     v_row, w_row = cut(v, c, 1, 1)[:, 0], cut(w_top, j, 1, 1)[:, 0]
     x = cut(panel, j, 1, 0)[0] - _times(w_row.conj(), v_own) - _times(v_row.conj(), w_own)
-    x = _spread(g, x)
+    x = spread(g, x)
     new, tau, beside = reflector(x, c)
     new_own = _own(g, p, new)
     y = jnp.where(own_number > c, _times(a, new), 0)
@@ -181,7 +182,7 @@ def _reduce_panel(g, low, has_vectors, k, state):
   zeros = lambda n: g.varying(jnp.zeros((width, n), a.dtype))
   v, v_own, w_own, _, found = loop(
       0, width, column, (zeros(size), zeros(rows), zeros(rows), zeros(width), found))
-  w = _spread(g, w_own)
+  w = spread(g, w_own)
   a = a - product(
       jnp.concatenate([v_own, w_own]), jnp.concatenate([w, v]).conj(), transpose_a=True)
   return (put(a, v_own.mT, 0, first) if has_vectors else a), found
@@ -209,10 +210,18 @@ def reduce(
   return found, reflectors
 
 
+def _panel(g: Cyclic, own: jax.Array, k: jax.Array) -> jax.Array:
+  """The reflectors of panel k of a stage."""
+  return spread(g, cut(own, k * g.width, g.width, 1).mT)
+
+
 def multiply_by_reflectors(
-    g: Cyclic, reflectors: list[jax.Array], tau: jax.Array, z: jax.Array
+    g: Cyclic, panel: Callable[[Cyclic, jax.Array, jax.Array], jax.Array],
+    reflectors: list[jax.Array], tau: jax.Array, z: jax.Array
 ) -> jax.Array:
   """Q Z, for some columns of Z.
+
+  `panel` gathers the reflectors of a panel, which are rows, from each device's part of a stage.
 
   A panel of reflectors is I - V T Vᴴ, and T⁻¹ has the factors' reciprocals on its diagonal and
   those of Vᴴ V above it (Schreiber and Van Loan, A storage-efficient WY representation for products
@@ -222,7 +231,7 @@ def multiply_by_reflectors(
 
     def step(i, z, low=low, high=high, own=own):
       k = high - 1 - (i - low)
-      v = _spread(g, cut(own, (k - low) * g.width, g.width, 1).mT)
+      v = panel(g, own, k - low)
       factor = cut(tau, k * g.width, g.width, 0)
       # A reflector that changes nothing is zero, and any factor will do.
       factor = 1 / jnp.where(factor == 0, 1, factor)
@@ -235,7 +244,7 @@ def multiply_by_reflectors(
   return z
 
 
-def _to_columns(s: Spectrum, rows: jax.Array) -> jax.Array:
+def to_columns(s: Spectrum, rows: jax.Array) -> jax.Array:
   """This device's columns of a matrix, from its share of the rows.
 
   The columns are in the order of the result's: an exchange along A's rows then makes that.
@@ -257,7 +266,7 @@ def _to_columns(s: Spectrum, rows: jax.Array) -> jax.Array:
   return jnp.pad(columns, ((0, g.padded - len(columns)), (0, 0)))
 
 
-def _to_result(s: Spectrum, x: jax.Array) -> jax.Array:
+def to_result(s: Spectrum, x: jax.Array) -> jax.Array:
   """This device's part of the result, from its columns of it."""
   g = s.grid
   along_rows, along_columns = g.layout.spec
@@ -273,7 +282,7 @@ def _to_result(s: Spectrum, x: jax.Array) -> jax.Array:
   return x
 
 
-def _on_all(axes: Axes, x: jax.Array) -> jax.Array:
+def on_all(axes: Axes, x: jax.Array) -> jax.Array:
   """The first device's copy, known to be the same on all devices."""
   return lax.psum(jnp.where(lax.axis_index(axes) == 0, x, 0), axes)
 
@@ -285,7 +294,7 @@ def hermitian_part(g: Cyclic, a: jax.Array) -> jax.Array:
 def decompose(s: Spectrum, a: jax.Array, *, has_vectors: bool) -> tuple[jax.Array, ...]:
   """Eigenvalues, this device's part of the eigenvectors, and info, from its part of A's rows."""
   g = s.grid
-  scale = binade(lax.pmax(_magnitude(a), g.axes))
+  scale = binade(lax.pmax(magnitude(a), g.axes))
   a = hermitian_part(g, a / scale.astype(a.dtype))
   found, reflectors = reduce(g, a, has_vectors=has_vectors)
   # Each device keeps some rows of the eigenvectors of the tridiagonal matrix.
@@ -294,12 +303,12 @@ def decompose(s: Spectrum, a: jax.Array, *, has_vectors: bool) -> tuple[jax.Arra
   rows = first + g.varying(jnp.arange(share, dtype=first.dtype))
   w, z, info = eigh_tridiagonal_rows_p(
       found.d[: g.n], found.e[: max(g.n - 1, 0)], rows.astype(jnp.int32))
-  w, info = _on_all(g.axes, w) * scale, _on_all(g.axes, info)
+  w, info = on_all(g.axes, w) * scale, on_all(g.axes, info)
   w = w[s.first : s.first + s.wanted]
   if not has_vectors:
     return w, info
   if s.wanted == 0:
     height = -(-g.n // g.layout.devices(g.layout.spec[0]))
     return w, g.varying(jnp.zeros((height, 0), a.dtype)), info
-  z = _to_columns(s, z).astype(a.dtype)
-  return w, _to_result(s, multiply_by_reflectors(g, reflectors, found.tau, z)), info
+  z = to_columns(s, z).astype(a.dtype)
+  return w, to_result(s, multiply_by_reflectors(g, _panel, reflectors, found.tau, z)), info

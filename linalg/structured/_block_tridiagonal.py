@@ -21,6 +21,7 @@ from linalg._core.algebra import (
   zeros_like,
 )
 from linalg._core.checks import check_factors, check_positive
+from linalg._core.linear_rules import linear_pair
 from linalg._core.operands import as_arrays, check_arrays, compute_dtype, real_dtype
 from linalg._core.public import public
 from linalg._factorizations.matmul import product
@@ -62,6 +63,17 @@ def _multiply(diagonal, lower, x):
     lower = padded(lower, x)
     terms += [_before(_times(lower, x)), _times(lower, _next(x), adjoint_a=True)]
   return functools.reduce(jnp.add, terms) if terms else zeros_like(x)
+
+
+def _logdet_tangent(inverse, dd, de):
+  # d log det A = tr(A⁻¹ dA). Blocks of dA outside the band are zero.
+  own, off = inverse
+  moved = None
+  if dd is not None:
+    moved = jnp.sum((own.conj() * dd).real, axis=(-3, -2, -1))
+  if de is not None:
+    moved = plus(moved, 2 * jnp.sum((off.conj() * de).real, axis=(-3, -2, -1)))
+  return moved
 
 
 class _Operations(NamedTuple):
@@ -147,15 +159,7 @@ def _make_operations(kind, signature, handlers, scans, inverse) -> _Operations:
       inverse, inverse_jvp)
 
   def logdet_jvp(primals, tangents):
-    # d log det A = tr(A⁻¹ dA). Blocks of dA outside the band are zero.
-    dd, de, *_ = tangents
-    own, off = inverse_p(*primals[:count])
-    moved = None
-    if dd is not None:
-      moved = jnp.sum((own.conj() * dd).real, axis=(-3, -2, -1))
-    if de is not None:
-      moved = plus(moved, 2 * jnp.sum((off.conj() * de).real, axis=(-3, -2, -1)))
-    return logdet_p(*primals), moved
+    return logdet_p(*primals), _logdet_tangent(inverse_p(*primals[:count]), *tangents[:2])
 
   logdet_p: ffi.Operation = operation(
       "logdet", ", () -> ()", [count], lambda *operands: operands[-1:], logdet_jvp)
@@ -208,7 +212,46 @@ def _by_factor(diagonal, lower, b):
   return kind.solve(*known, b), kind.logdet(*known, value), info
 
 
+def _tangents(diagonal, lower, x, dd, de, db):
+  # A dx = db - dA x
+  kind = _operations(diagonal.shape[-3])
+  factors, *_ = kind.factor(lax.stop_gradient(diagonal), lax.stop_gradient(lower))
+  known = diagonal, lower, *factors
+  dx = kind.solve(*known, db - _multiply(dd, de, x))
+  return [dx, _logdet_tangent(kind.inverse(*known), dd, de)]
+
+
+def _suits_solve_logdet(platform, diagonal, lower, b, *types, **attributes):
+  del lower
+  d = diagonal.shape[-1]
+  elements = diagonal.shape[-3] * d * (2 * d + b.shape[-1])
+  return suits(platform, diagonal) and elements <= MOST_ELEMENTS and (
+      not partition.is_long(diagonal.shape[-3]))
+
+
+# The handler of the transpose factors A again, and keeps factors and the blocks of A⁻¹ in caches.
+solve_logdet_jvp_p, solve_logdet_vjp_p = linear_pair(
+    ("linalg_block_tridiagonal_solve_logdet_jvp",
+     "t d d, s d d, t d k, t d d, s d d, t d k -> t d k, ()",
+     lambda diagonal, lower, x, *tangents: (x, real_dtype(x))),
+    ("linalg_block_tridiagonal_solve_logdet_vjp",
+     "t d d, s d d, t d k, t d k, () -> t d d, s d d, t d k", [0, 1, 2]),
+    _tangents,
+    constants=3,
+    argument=lambda diagonal, lower, x: [diagonal, lower, x],
+    suits=_suits_solve_logdet,
+    forward_handler=False)
+
+
 def _solve_logdet_jvp(primals, tangents):
+  if tangents[0] is None and tangents[1] is None or not _suits_solve_logdet("cpu", *primals):
+    return _solve_logdet_jvp_by_factor(primals, tangents)
+  x, logdet, info = solve_logdet_p(*primals)
+  moved = solve_logdet_jvp_p(*primals[:2], x, *without_none(primals, tangents))
+  return (x, logdet, info), (*moved, None)
+
+
+def _solve_logdet_jvp_by_factor(primals, tangents):
   moving = [i for i, dx in enumerate(tangents) if dx is not None]
 
   def function(*some):
@@ -228,14 +271,6 @@ def _solve_logdet_batch(operands, dims):
   diagonal, lower, b = operands
   return list(jax.vmap(_by_factor, (None, None, dims[2]), (0, None, None))(diagonal, lower, b)), [
       0, None, None]
-
-
-def _suits_solve_logdet(platform, diagonal, lower, b, *types, **attributes):
-  del lower
-  d = diagonal.shape[-1]
-  elements = diagonal.shape[-3] * d * (2 * d + b.shape[-1])
-  return suits(platform, diagonal) and elements <= MOST_ELEMENTS and (
-      not partition.is_long(diagonal.shape[-3]))
 
 
 solve_logdet_p: ffi.Operation = ffi.operation(
@@ -444,7 +479,8 @@ def _solve_logdet(name, diagonal, lower, b):
   _check_blocks(name, diagonal, lower=lower)
   columns, vector = _columns(name, diagonal, b)
   batch = jnp.broadcast_shapes(diagonal.shape[:-3], lower.shape[:-3])
-  if columns.ndim > 3 and all(size == 1 for size in batch):  # one matrix is factored once
+  is_one = all(size == 1 for size in batch)
+  if is_one and any(size != 1 for size in columns.shape[:-3]):  # one matrix is factored once
     diagonal, lower = (x.reshape(x.shape[-3:]) for x in (diagonal, lower))
     columns = columns.reshape((1,) * (len(batch) + 3 - columns.ndim) + columns.shape)
     x, logdet, info = _by_factor(diagonal, lower, columns)
@@ -475,7 +511,9 @@ def block_tridiagonal_solve_logdet(
 
   float16 and bfloat16 are computed in float32, and results rounded.
 
-  Algorithm: that of `block_tridiagonal_cholesky`. Derivatives use its factor.
+  Algorithm: that of `block_tridiagonal_cholesky`, without square roots if A is tridiagonal. The
+  derivatives have its formulas. One handler computes the gradient. It factors A again, which takes
+  less time than reading a factor from memory.
 
   Example:
     >>> import jax.numpy as jnp
@@ -547,7 +585,8 @@ def _general_transpose(cotangents, operands):
   return None, None, None, x
 
 
-# Long systems are not divided: a chunk may have a singular leading minor where A has none.
+# Long systems are not divided here: a chunk may have a singular leading minor where A has none. The
+# CUDA handler divides them, with row exchanges across blocks and the elimination to fall back on.
 general_solve_p: ffi.Operation = ffi.operation(
     "linalg_block_tridiagonal_solve",
     "s d d, t d d, s d d, t d k -> t d k, ()",

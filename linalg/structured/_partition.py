@@ -38,7 +38,7 @@ LONG = 4096
 def chunk_width(steps: int) -> int:
   """The steps of a chunk with its separator, about √T.
 
-  kernels/cpu/block_tridiagonal_chunks.cc has the same rule.
+  kernels/block_tridiagonal_shape.h has the same rule.
   """
   return 1 + steps // (1 << (steps.bit_length() // 2))
 

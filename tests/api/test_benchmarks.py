@@ -229,3 +229,82 @@ def test_routed_primitives(tmp_path):
   (cell,) = json.loads(output.read_text())["cells"]
   assert (cell["op"], cell["n"], cell["batch"]) == ("solve", 3, 2)
   assert min(cell["seconds"].values()) > 0
+
+
+CONTENDERS = """
+import argparse, sys, time
+sys.path.insert(0, sys.argv.pop(1))
+import jax
+import jax.numpy as jnp
+from contenders import Benchmark, Contender, add_options, parse, run
+
+def contenders(row):
+  def endless(x):  # as a compiler that unrolls a long loop
+    time.sleep(60)
+    return x
+
+  def deadlock(x):
+    return jax.pure_callback(lambda x: time.sleep(60) or x, x, x)
+
+  def broken(x):
+    raise TypeError("no such program")
+
+  return {
+      "ours": Contender(lambda x: x + row["n"]), "endless": Contender(endless),
+      **({} if row["gradient"] else {"deadlock": Contender(deadlock)}),
+      "broken": Contender(broken), "absent": Contender(jnp.sin, library="no_such_library"),
+      "other": Contender(lambda x: row["n"] + x + row["error"])}
+
+parser = argparse.ArgumentParser()
+add_options(parser)
+parser.add_argument("--error", type=float, default=0)
+args = parse(parser)
+benchmark = Benchmark(
+    "some.py", contenders, lambda row: [jnp.ones(3)], effort=lambda row: row["n"])
+rows = [
+    {"program": "sum", "n": 2, "gradient": x, "error": args.error, "threads": None}
+    for x in (False, True)]
+run(benchmark, rows, args)
+"""
+
+
+@pytest.mark.extended
+def test_contenders_that_do_not_end(tmp_path):
+  """A row names each contender that it lacks, and why. Results that differ are an error."""
+  (tmp_path / "some.py").write_text(CONTENDERS)
+  command = [sys.executable, "some.py", str(ROOT / "benchmarks"), "--quick", "--output", "a.json"]
+  run = lambda *more: subprocess.run(
+      [*command, *more], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
+  done = run("--limit", "6", "--rounds", "1")
+  assert done.returncode == 0, done.stderr
+  cells = json.loads((tmp_path / "a.json").read_text())["cells"]
+  assert len(cells) == 2
+  for cell in cells:
+    stuck = {} if cell["gradient"] else {"deadlock": "a call did not end in 6 s, 3 times"}
+    assert cell["left_out"] == stuck | {
+        "endless": "not within 6 s", "broken": "failed: TypeError: no such program",
+        "absent": "no_such_library is not installed"}
+    assert set(cell["seconds"]) == {"ours", "other"} and cell["difference"] == {"other": 0}
+    assert cell["speedup"]["other"]["median"] > 0
+  done = run("--limit", "0", "--without", "endless", "deadlock", "--error", "0.5")
+  assert done.returncode != 0 and "other differs by" in done.stderr
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("program, options, rows", [
+    ("block_tridiagonal.py", ["--rows", "1", "--shapes", "2x5", "--long-shapes", "1x9"], 6),
+    ("kalman.py", ["--shapes", "2x5", "--functions", "filter", "filter, one model"], 4),
+    ("programs.py", ["--programs", "density_4", "shampoo", "--batch", "3"], 3),
+    ("cholesky_factors.py", ["--shapes", "4x2", "--changes", "append"], 2),
+    ("subset.py", ["--operations", "eigh", "--n", "9", "--count", "2"], 2)])
+def test_programs_of_contenders(program, options, rows, tmp_path):
+  done = subprocess.run(
+      [sys.executable, str(ROOT / "benchmarks" / program), *options, "--quick", "--rounds", "1",
+       "--limit", "0", "--output", "a.json"],
+      cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
+  assert done.returncode == 0, done.stderr
+  found = json.loads((tmp_path / "a.json").read_text())
+  assert len(found["cells"]) == rows
+  assert all(cell["seconds"]["ours"] > 0 and cell["speedup"] or cell.get("threads")
+             for cell in found["cells"])
+  assert " ".join(options[:2]) in found["command"]

@@ -39,6 +39,7 @@ WITHIN_OPERATIONS = {
     "linalg_parlett", "linalg_kalman_means", "linalg_block_tridiagonal_chunks",
     "linalg_block_tridiagonal_chunks_solve", "linalg_block_tridiagonal_factor_solve",
     "linalg_block_tridiagonal_inverse_blocks", "linalg_eigh_tridiagonal_rows",
+    "linalg_bidiagonal_svd_rows",
     "linalg_eigh_subset", "linalg_eigh_subset_factored", "linalg_eigh_subset_solve",
     "linalg_eigvalsh_subset", "linalg_svd_subset", "linalg_svdvals_subset"}
 

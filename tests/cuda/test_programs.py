@@ -222,7 +222,7 @@ def test_sizes(case, n, rng):
 
 
 def test_recursions(rng):
-  """Block-tridiagonal systems, a filter with its gradient, and a smoother: the same calls."""
+  """Block-tridiagonal systems, a filter and a smoother with their gradients: the same calls."""
   structured = linalg.structured
   blocks, beside = np.stack([np.eye(3)] * 10).reshape(2, 5, 3, 3), np.zeros((2, 4, 3, 3))
   b = rng.standard_normal((2, 5, 3, 1))
@@ -233,6 +233,10 @@ def test_recursions(rng):
 
   def likelihood(y):
     return jnp.sum(structured.kalman_filter(y, **model).log_likelihood)
+
+  def smoothness(y, transition):
+    smoothed = structured.kalman_smoother(y, **model | {"transition": transition})
+    return jnp.sum(smoothed.means**2) + jnp.sum(smoothed.covariances**2)
 
   eye = np.eye(3)
   model = {
@@ -245,12 +249,13 @@ def test_recursions(rng):
       (structured.block_tridiagonal_solve_logdet, (blocks, beside, b)),
       (structured.block_tridiagonal_solve, (beside, blocks, beside, b)),
       (jax.value_and_grad(likelihood), (y,)),
-      (lambda y: structured.kalman_smoother(y, **model), (y,))):
+      (jax.grad(smoothness), (y, eye))):
     targets |= {_target(call) for call in _same_calls(function, *operands)}
   assert targets == {
       *(f"linalg_block_tridiagonal_{name}" for name in (
           "cholesky", "factor_solve", "inverse_blocks", "solve", "solve_logdet")),
-      "linalg_kalman_filter", "linalg_kalman_filter_vjp", "linalg_kalman_smoother"}
+      *(f"linalg_kalman_{name}" for name in (
+          "filter", "filter_vjp", "smoother", "smoother_vjp"))}
 
 
 def _targets_of(function, *operands):
@@ -388,7 +393,8 @@ LAUNCH_ALONE = {
         "block_tridiagonal_cholesky", "block_tridiagonal_factor_solve",
         "block_tridiagonal_inverse_blocks", "cholesky_jvp", "cholesky_vjp", "det_cofactors",
         "eigh_jvp", "eigh_vjp", "kalman_filter", "kalman_filter_jvp", "kalman_filter_vjp",
-        "kalman_smoother", "lu_pivots_to_permutation", "matmul", "matmul_transpose_a",
+        "kalman_smoother", "kalman_smoother_jvp", "kalman_smoother_vjp",
+        "lu_pivots_to_permutation", "matmul", "matmul_transpose_a",
         "matmul_transpose_b", "positive_solve_logdet", "positive_solve_logdet_factor", "qr_jvp",
         "qr_vjp", "slogdet_inv_transposed", "svd_jvp", "svd_vjp")}
 # These always ask for scratch memory. It holds systems side by side or levels of a reduction,

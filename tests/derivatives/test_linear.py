@@ -11,8 +11,9 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 import derivatives
 import linalg
 import selection
-from linalg._catalogue import matrices
+from linalg._catalogue import matrices, structured
 from linalg._factorizations import cholesky, det, eigh, qr, solve, solve_logdet, svd
+from linalg.structured import _block_tridiagonal as block_tridiagonal
 from quick import quick_jit
 
 ONE_IN = 3
@@ -189,6 +190,36 @@ def test_positive_solve_logdet(n, k, dtype, rng):
   found, expected = both(a, x, da, db, x_ct, logdet_ct)
   for y, z in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
     _near(y, z, n)
+
+
+@selection.all_dtypes
+@pytest.mark.parametrize("steps, d, k", [(1, 1, 1), (9, 1, 1), (5, 1, 2), (6, 2, 1), (4, 5, 3)])
+def test_block_tridiagonal(steps, d, k, dtype, rng):
+  """The transpose, against that of the formula; a system that fails, and the others' bits."""
+  diagonal, lower, b = structured.definite(rng, (19,), steps, d, np.dtype(dtype))
+  diagonal[3, steps // 2] *= -1
+  x, x_ct = (matrices.general(rng, (19, steps), d, k, dtype) for _ in range(2))
+  logdet_ct = rng.standard_normal(19).astype(b.real.dtype)
+
+  @quick_jit
+  def rule(*operands):
+    return block_tridiagonal.solve_logdet_vjp_p(*operands)
+
+  @quick_jit
+  def transposed(diagonal, lower, x, x_ct, logdet_ct):
+    formula = functools.partial(block_tridiagonal._tangents, diagonal, lower, x)
+    return jax.linear_transpose(
+        lambda *tangents: tuple(formula(*tangents)), diagonal, lower, x)((x_ct, logdet_ct))
+
+  operands = diagonal, lower, x, x_ct, logdet_ct
+  found = [np.asarray(y) for y in rule(*operands)]
+  keep = np.arange(19) != 3
+  for y, z in zip(found, transposed(*operands), strict=True):
+    assert np.isnan(y[3]).all()
+    _near(y[keep], z[keep], 4 * steps * d)
+  for some in (slice(2, 5), slice(7, 8), slice(0, 17)):
+    for y, part in zip(found, rule(*(x[some] for x in operands)), strict=True):
+      np.testing.assert_array_equal(part, y[some])
 
 
 COFACTORS = pytest.mark.parametrize(

@@ -52,6 +52,17 @@ def _pairs_excess(operands, results):
   return max(residual, checks.factorisation(np.eye(len(a)), adjoint(v) @ v, ulp)) / 30
 
 
+def _triplets_excess(operands, results):
+  (a,), (u, s, vh, info) = operands, results
+  if info != 0:
+    return 0.0
+  ulp, u, vh, eye = checks.eps(u), wide(u), wide(vh), np.eye(len(a))
+  vectors = (adjoint(u) @ u, vh @ adjoint(vh))
+  return max(
+      checks.factorisation(a, (u * wide(s)) @ vh, ulp),
+      *(checks.factorisation(eye, x, ulp) for x in vectors)) / 30
+
+
 def _error_excess(operands, results):
   """The distance of A from its singular values and vectors, over `error`."""
   (a,), (u, s, vh, error) = operands, map(wide, results)
@@ -79,6 +90,7 @@ ROWS = {
         lambda a, b: dist.solve_ex(a, b, **SQUARE), _solution_excess, operands=_and_columns),
     "inv_ex": Row(lambda a: dist.inv_ex(a, **SQUARE), _solution_excess),
     "eigh_ex": Row(lambda a: dist.eigh_ex(a, axes=AXES), _pairs_excess, kinds.HERMITIAN),
+    "svd_ex": Row(lambda a: dist.svd_ex(a, axes=AXES), _triplets_excess),
     "lstsq": Row(lambda a, b: dist.lstsq(a, b, **TALL), lstsq_excess,
                  operands=lambda a: _and_columns(_tall(a))),
     "randomized_svd": Row(

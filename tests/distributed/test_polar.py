@@ -260,3 +260,10 @@ def test_a_sharded_batch_of_square(kind, rng, monkeypatch):
   for mine, expected in zip(
       jax.tree.leaves(found), jax.tree.leaves(both(linalg.polar, jnp.asarray(host))), strict=True):
     close(mine, expected, np.float64, 1e5)
+
+
+@pytest.mark.parametrize("spec", [P("x", "y"), P(("x", "y"), None)])
+def test_an_empty_matrix(spec):
+  mesh = make_mesh((4, 2), ("x", "y"), AxisType.Explicit)
+  found = dist.polar(jax.device_put(np.zeros((0, 0)), NamedSharding(mesh, spec)))
+  assert [x.shape for x in found] == [(0, 0), (0, 0)]

@@ -11,18 +11,12 @@ from jax.sharding import PartitionSpec as P
 import linalg
 import linalg.distributed as dist
 import matrices
-from linalg.distributed import _polar_cyclic
-from one_matrix import AXES, close, place
+from one_matrix import AXES, close, counted, mesh_of, place
 from quick import quick_compile, quick_jit
 from sharded import make_mesh
 
 # A longer dimension of 8 devices would take TSQR.
 SHAPES = [(24, 24), (32, 24), (16, 24)]
-
-
-@pytest.fixture(autouse=True)
-def one_phase(monkeypatch):
-  monkeypatch.setattr(_polar_cyclic, "_PHASES", 1)
 
 
 def limits(a, u, s, vh, limit=60):
@@ -108,13 +102,39 @@ def test_nan_in_a_batch(rng):
     limits(matrix, *parts)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("kind", [AxisType.Explicit, AxisType.Auto])
-@pytest.mark.parametrize("name", ["svd", "svdvals", "pinv", "lstsq"])
-def test_a_sharded_batch(name, kind):
+@pytest.mark.parametrize("m,n", [(8, 8), (16, 8), (8, 16)])
+def test_a_sharded_batch(m, n, kind, rng):
+  """The batch lies on one axis of the mesh, and the matrices on others."""
   mesh = make_mesh((2, 2, 2), ("z", "x", "y"), kind)
-  x = jax.device_put(np.ones((2, 8, 8)), NamedSharding(mesh, P("z", "x", "y")))
-  with pytest.raises(ValueError, match=f"^{name} takes a batch.*reshard.*linalg.{name}"):
-    getattr(dist, name)(x, *[np.ones((2, 8, 1))] * (name == "lstsq"))
+  place_batch = lambda x, *spec: jax.device_put(x, NamedSharding(mesh, P("z", *spec)))
+  a, b = rng.standard_normal((2, m, n)), rng.standard_normal((2, m, 2))
+  x, rhs = place_batch(a, "x", "y"), place_batch(b, "x")
+  u, s, vh, info = dist.svd_ex(x)
+  for matrix, *parts in zip(a, u, s, vh, strict=True):
+    limits(matrix, *parts)
+  assert u.sharding.is_equivalent_to(x.sharding, 3) and vh.sharding.is_equivalent_to(x.sharding, 3)
+  for found in (s, info):
+    assert found.sharding.is_equivalent_to(NamedSharding(mesh, P("z")), found.ndim)
+  np.testing.assert_array_equal(info, [0, 0])
+  close(dist.svdvals(x), linalg.svdvals(a), np.float64)
+  close(dist.pinv(x), np.linalg.pinv(a), np.float64, 1e5)
+  for mine, theirs in zip(dist.lstsq(x, rhs), linalg.lstsq(a, b), strict=True):
+    close(mine, theirs, np.float64, 1e5)
+  with jax.set_mesh(mesh):
+    program = quick_compile(lambda a: dist.svd(a, axes=AXES), (x,))
+  assert f"f64[2,{m},{n}]" not in program.as_text()
+
+
+@pytest.mark.parametrize("shape", [(8, 8), pytest.param((64, 4), marks=pytest.mark.extended)])
+def test_info(shape):
+  """It is -1 for a matrix that holds NaN, whichever algorithm computes it."""
+  mesh = make_mesh((8,), ("x",))
+  a = np.full(shape, np.nan)
+  *found, info = dist.svd_ex(jax.device_put(a, NamedSharding(mesh, P("x"))))
+  assert info == -1 and info.dtype == np.int32 and info.sharding.is_fully_replicated
+  assert all(np.isnan(x).all() for x in found)
 
 
 @pytest.mark.parametrize("name", ["svd", pytest.param("svdvals", marks=pytest.mark.extended),
@@ -187,10 +207,11 @@ def test_pseudo_inverse(m, n, rng):
 
 
 @pytest.mark.extended
-def test_no_device_holds_the_matrix():
-  n = 256
-  x = place(np.zeros((n, n), np.float32), "both", AxisType.Explicit)
-  with jax.set_mesh(x.sharding.mesh):
-    program = quick_compile(dist.svd, (x,))
-  assert f"[{n},{n}]" not in program.as_text()
-  assert dist.report(program).unknown_loops == 0
+@pytest.mark.parametrize("name,layout,n,shares,words", [
+    ("svd", "both", 1024, 8, 9), ("svd", "columns", 1000, 8.5, 9.5),
+    ("svdvals", "both", 1024, 5, 5)])
+def test_memory_and_words(name, layout, n, shares, words, all_phases):
+  held, received, _ = counted(
+      lambda a: jax.tree.leaves(getattr(dist, name)(a)), NamedSharding(
+          *mesh_of(layout, AxisType.Explicit)), n)
+  assert held <= shares and received <= words

@@ -386,6 +386,48 @@ def test_general_block_tridiagonal(steps, d, cols, dtype, rng):
   assert np.isnan(again[info != 0]).all()
 
 
+def _eliminated(lower, diagonal, upper, b):
+  """x by elimination of blocks, of one system in wide precision."""
+  wide = np.result_type(b.dtype, np.float64)
+  lower, upper, b = lower.astype(wide), upper.astype(wide), b.astype(wide)
+  right, x, g = np.empty_like(upper), np.empty_like(b), None
+  for t, own in enumerate(diagonal.astype(wide)):
+    rest = b[t]
+    if t > 0:
+      own, rest = own - lower[t - 1] @ g, rest - lower[t - 1] @ x[t - 1]
+    if t + 1 < len(diagonal):
+      g = right[t] = np.linalg.solve(own, upper[t])
+    x[t] = np.linalg.solve(own, rest)
+  for t in reversed(range(len(right))):
+    x[t] -= right[t] @ x[t + 1]
+  return x
+
+
+# From 1024 steps on, teams share a system, whose last chunk is not full.
+@pytest.mark.parametrize("steps, d, cols", [(1030, 3, 2), (1024, 7, 18)])
+def test_long_general_block_tridiagonal(steps, d, cols, dtype, rng):
+  """Chunks, and systems that are eliminated without them: a chunk or a leading block is singular,
+  or there is NaN."""
+  eps = np.finfo(dtype).eps
+  lower, diagonal, upper, _ = recursions.general(rng, (5,), steps, d, dtype)
+  lower[1:3] = upper[1:3] = np.eye(d)  # whose chunks have an odd number of steps
+  diagonal[1:3] = 0
+  diagonal[1:3, 0] = np.eye(d)
+  diagonal[2, 501] = np.eye(d)  # the block after elimination is exactly 0
+  diagonal[3, 700, d - 1, 0] = np.nan
+  b = matrices.general(rng, (5, steps), d, cols, dtype)
+  b[1:3] = b[1:3].round()
+  handler = jax.jit(structured.general_solve_p)
+  x, info = jax.device_get(handler(lower, diagonal, upper, b))
+  np.testing.assert_array_equal(info, [0, 0, 501 * d + 1, -1, 0])
+  assert np.isnan(x[2:4]).all()
+  for i in (0, 1, 4):
+    expected = _eliminated(lower[i], diagonal[i], upper[i], b[i])
+    assert np.abs(x[i] - expected).max() < 100 * d * eps * np.abs(expected).max()
+  alone, _ = jax.device_get(handler(*(y[4:] for y in (lower, diagonal, upper, b))))
+  np.testing.assert_array_equal(alone[0], x[4])
+
+
 def test_many_block_tridiagonal(dtype, rng):
   """So many that a block of threads is full, and that a block of a launch takes several groups."""
   diagonal, lower, b = recursions.definite(rng, (SEVERAL_TEAMS,), 3, 2, dtype)
@@ -473,3 +515,33 @@ def test_kalman_smoother(n, m, batch, dtype, rng, monkeypatch):
       *(x if x.shape[0] == 1 else x[1:2] for x in operands), *(x[1:2] for x in moments)))
   for x, y in zip(alone, found, strict=True):
     np.testing.assert_array_equal(x[0], y[1])
+
+
+@pytest.mark.parametrize("n, m, batch", SERIES)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_kalman_smoother_derivatives(n, m, batch, dtype, rng, monkeypatch):
+  """Tangents and adjoints against scans, with a model for each step or for all steps."""
+  dtype, steps = np.dtype(dtype), 4
+  monkeypatch.setenv("LINALG_PTX_SHARED", "99")
+  operands = _state_space(rng, steps, n, m, batch, dtype)
+  moments = jax.device_get(kalman.filter_p(*operands))[:2]
+  known = [operands[i] for i in (1, 2, 7)] + [*moments]
+  smoothed = jax.device_get(kalman.smoother_p(*operands, *moments))
+  directions = [rng.standard_normal(x.shape).astype(dtype) for x in known]
+  cotangents = [rng.standard_normal(x.shape).astype(dtype) for x in smoothed]
+  for i in (1, 4):
+    directions[i] = directions[i] + directions[i].mT
+  cotangents[1] = cotangents[1] + cotangents[1].mT
+  for operation, rest in (
+      (kalman.smoother_jvp_p, directions), (kalman.smoother_vjp_p, cotangents)):
+    given = *known, *smoothed, *rest
+    results = jax.device_get(operation(*given))
+    expected = jax.device_get(jax.jit(operation._rules.fallback)(*given))
+    for i, (x, y) in enumerate(zip(results, expected, strict=True)):
+      if operation is kalman.smoother_vjp_p and i in (1, 4):
+        y = (y + y.mT) / 2
+      scale = np.abs(y).max(initial=1)
+      np.testing.assert_allclose(x / scale, y / scale, rtol=0, atol=3e3 * np.finfo(dtype).eps)
+    alone = operation(*(x if x.shape[0] == 1 else x[1:2] for x in given))
+    for x, y in zip(jax.device_get(alone), results, strict=True):
+      np.testing.assert_array_equal(x[0], y[1] if len(y) > 1 else x[0])

@@ -128,6 +128,27 @@ def _of_blocks(diagonal, lower, factor, below, logdet, info):
   return np.concatenate([own.ravel(), off.ravel(), logdet - logs])
 
 
+STEPS = 1024  # from which on chunks share a system
+
+
+def _long_system(rng, batch, n):
+  shapes = [(STEPS, n), (STEPS - 1, n), (STEPS - 1, n), (STEPS, 1)]
+  diagonal, lower, upper, b = (
+      rng.standard_normal((batch, steps, n, cols), dtype=np.float32)
+      for (steps, cols) in shapes)
+  return [lower, diagonal, upper, b]
+
+
+def _of_long_solve(lower, diagonal, upper, b, x, info):
+  """Elimination without chunks, which replaces wrong results, has residuals beyond the limit."""
+  assert not info.any()
+  rest, scale = b - diagonal @ x, np.abs(b) + np.abs(diagonal) @ np.abs(x)
+  for here, there, a in ((slice(1, None), slice(-1), lower), (slice(-1), slice(1, None), upper)):
+    rest[:, here] -= a @ x[:, there]
+    scale[:, here] += np.abs(a) @ np.abs(x[:, there])
+  return np.abs(lower).max() * rest / scale.max((2, 3), keepdims=True)
+
+
 def _of_solve(a, b, x, info):
   assert not info.any()
   return (a @ x - b) / np.linalg.cond(a)[:, None, None]
@@ -211,6 +232,12 @@ def _block_cholesky(kernel, n, batch, spare, blocks=1):
       lambda n: [((3, n, n), F), ((2, n, n), F), ((), F), ((), I)], _of_blocks, {}, blocks, spare)
 
 
+def _long_solve(kernel, n, batch, spare):
+  return Run(
+      kernel, "linalg_block_tridiagonal_solve", n, batch, _long_system,
+      lambda n: [((STEPS, n, 1), F), ((), I)], _of_long_solve, {}, 1, spare)
+
+
 def _near_diagonal(rng, batch, n):
   (x,) = _general(rng, batch, n)
   return [x / 32 + np.diag(np.arange(1, n + 1, dtype=np.float32))]
@@ -262,6 +289,8 @@ OTHERS = [
     _householder_product("RunTeams.*QrPanelIfE", 44, 2, 2, shared=5),
     _solve("RunWarps.*WarpSolveIfLi32E.*SolvedE1", 20, 3, 6),
     _solve("RunTeams.*TeamSolveIfLb0E", 65, 2, 5),
+    _long_solve("RunTeams.*TeamReduceChunkIfE", 5, 1, 9),
+    _long_solve("RunTeams.*TeamJoinChunksIfE", 5, 1, 11),
     _positive_solve("RunTeams.*TeamPositiveSolveIfE", 26, 3, 4),
     _positive_solve("RunTeams.*TeamPositiveSolveIfE", 75, 2, 4),
     _svd("RunTeams.*RotatePairsIfE", 66, 4, 4),

@@ -99,4 +99,5 @@ def counted(call, sharding, n):
   devices = sharding.mesh.size
   held = found.arguments + found.results + found.temporaries
   unit = n * n * 4 / devices**0.5
-  return held / (n * n * 4 / devices), found.moved / unit, found.received["all-gather"] / unit
+  gathered = found.received.get("all-gather", 0)
+  return held / (n * n * 4 / devices), found.moved / unit, gathered / unit

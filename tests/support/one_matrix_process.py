@@ -1,7 +1,7 @@
 """One of the processes that `distributed/test_processes.py` starts.
 
-The arguments are its number, their count and the address. Each process holds two devices, and a
-part of matrices that all of them share.
+The arguments are its number, their count, the address, and the names of the functions. Each process
+holds two devices, and a part of matrices that all of them share.
 """
 
 import os
@@ -20,7 +20,7 @@ from jax.sharding import AxisType, NamedSharding  # noqa: E402
 from jax.sharding import PartitionSpec as P  # noqa: E402
 
 import linalg.distributed as dist  # noqa: E402
-from linalg.distributed import _cyclic  # noqa: E402
+from linalg.distributed import _cyclic, _polar_cyclic  # noqa: E402
 from quick import quick_compile  # noqa: E402
 from sharded import make_mesh  # noqa: E402
 
@@ -67,6 +67,30 @@ def expected_spectrum(a):
   return jnp.sum(jnp.sin(w)) + jnp.sum(jnp.abs(v[:, :4]) ** 4) + jnp.sum(root**3)
 
 
+def factors(a):
+  """QR factors, polar factors, and singular values and vectors of a square matrix."""
+  q, r = dist.qr(a, axes=AXES)
+  u, p = dist.polar(a, axes=AXES)
+  left, s, right = dist.svd(a, axes=AXES)
+  return sum(jnp.sum(jnp.sin(x)) for x in (q, r, u, p, left**2, right**2)) + jnp.sum(jnp.sin(s))
+
+
+def expected_factors(a):
+  q, r = jnp.linalg.qr(a)
+  left, s, right = jnp.linalg.svd(a)
+  u, p = left @ right, right.T @ (s[:, None] * right)
+  return sum(jnp.sum(jnp.sin(x)) for x in (q, r, u, p, left**2, right**2)) + jnp.sum(jnp.sin(s))
+
+
+def batch(a):
+  """A batch on one axis of the mesh, and the matrices on the other."""
+  return jnp.sum(dist.svdvals(a, axes="y") ** 3)
+
+
+def expected_batch(a):
+  return jnp.sum(jnp.linalg.svd(a, compute_uv=False) ** 3)
+
+
 def tall(a):
   s = dist.randomized_svd(a, 2, jax.random.key(0), axes=("x", "y")).S
   q, r = dist.qr(a, axes=("x", "y"))
@@ -87,22 +111,26 @@ def expected_stack(a):
   return jnp.sum(jnp.linalg.cholesky(a) ** 3)
 
 
-def main(process, processes, address):
+def main(process, processes, address, names):
   jax.distributed.initialize(address, processes, process)
   assert (jax.process_count(), jax.device_count(), jax.local_device_count()) == (4, 8, 2)
-  _cyclic._PHASES = 2
+  _cyclic._PHASES = _polar_cyclic._PHASES = 1  # programs compile faster
   rng = np.random.default_rng(0)
-  x = rng.standard_normal((3, N, N))
+  x = rng.standard_normal((4, N, N))
   positive = x @ x.swapaxes(1, 2) + N * np.eye(N)
   cases = (
       (square, expected_square, positive[0], P("x", "y")),
       (general, expected_general, x[0] + N * np.eye(N)[::-1], P("x", "y")),
       (spectrum, expected_spectrum, positive[1], P("x", "y")),
       (tall, expected_tall, rng.standard_normal((ROWS, 3)), P(("x", "y"), None)),
-      (stack, expected_stack, positive, P(None, "x", "y")))
+      (factors, expected_factors, x[0] + N * np.eye(N), P("x", "y")),
+      (batch, expected_batch, x, P("x", "y", None)),
+      (stack, expected_stack, positive[:3], P(None, "x", "y")))
   for kind in (AxisType.Auto, AxisType.Explicit):
     mesh = make_mesh((4, 2), ("x", "y"), kind)
     for function, expected, host, spec in cases:
+      if function.__name__ not in names:
+        continue
       a = jax.make_array_from_callback(
           host.shape, NamedSharding(mesh, spec), lambda index, host=host: host[index])
       with jax.set_mesh(mesh):
@@ -117,4 +145,4 @@ def main(process, processes, address):
 
 
 if __name__ == "__main__":
-  main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
+  main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4:])

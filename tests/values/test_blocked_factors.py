@@ -521,7 +521,7 @@ DERIVATIVES = {
 }
 # Problems without tiles of their own, and the function whose tiles they use.
 SHARED = {
-    "cofactors": "lu", "det": "slogdet", "eigh_subset": "eigh", "eigh_subset_solve": "eigh",
+    "bidiagonal_svd_rows": "svd", "cofactors": "lu", "det": "slogdet", "eigh_subset": "eigh", "eigh_subset_solve": "eigh",
     "eigh_tridiagonal_rows": "eigh_tridiagonal", "positive_solve_logdet": "solve_logdet_pos",
     "solve_slogdet": "solve_logdet", "svd_subset": "svd_thin",
     "systems": "triangular_solve"}

@@ -27,6 +27,7 @@ TWO_DTYPES = f"not float64 and not complex64 and {ALL_DTYPES}"
 # too. Hard matrices stay in float32. Suites go by the names of their files.
 SLOW = (
     "cholesky_update",
+    "(paths.py and test_long_general_block_tridiagonal and 18)",
     "(paths.py and (eigh_generalized or svd_thin or schur_complex or eig_left))",
     "(paths.py and test_residuals and complex128 and (eig] or schur] or svd))",
     "(paths.py and test_residuals and (eigvals] or qr_raw or qr_complete or householder_product))",
