@@ -185,7 +185,9 @@ def _expect_deviations(items: list[pytest.Item]) -> None:
 def pytest_report_header(config: pytest.Config) -> str:
   if _wants_gpu(config):
     return f"gpu: JAX finds {jax.devices()}"
+  turn = config.option.turn
   return (
       "one operation: `pytest -k cholesky`; one folder: `pytest tests/sharding`\n"
       "gpu: tests of that mark are left out; `pytest -m gpu -n 0` runs them where there is one\n"
-      "extended: tests of that mark are left out, being long; `pytest -m extended` runs them")
+      "extended: tests of that mark are left out, being long; `pytest -m extended` runs them\n"
+      f"turn: {turn} of the tests that take turns; `pytest --turn {turn}` runs the same")

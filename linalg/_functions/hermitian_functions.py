@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax.core import Tracer
 from jax.typing import ArrayLike
 
-from linalg._core.algebra import expand, identity, symmetrized
+from linalg._core.algebra import binade, expand, identity, symmetrized
 from linalg._core.divided_differences import differences, second_differences
 from linalg._core.matrix_function import matrix_function
 from linalg._core.operands import as_arrays, check_square, complex_dtype
@@ -212,13 +212,23 @@ def _inverse_pth_root(a, p, ridge, epsilon, symmetrize_input):
   check_square("inverse_pth_root", a)
   if symmetrize_input:
     a = symmetrized(a)
+  # Divided differences of small or large numbers leave the range before their products do.
+  scale = binade(jnp.max(jnp.maximum(jnp.abs(a.real), jnp.abs(a.imag)), (-2, -1), initial=0))
+  if epsilon is not None:
+    epsilon = expand(jnp.asarray(epsilon, scale.dtype), scale) / scale
+  scale = scale[..., None, None].astype(a.dtype)
+  root = _positive_root(a / scale, p, ridge, epsilon)
+  return (root * (scale.real ** (-1 / p)).astype(root.dtype)).astype(dtype)
+
+
+def _positive_root(a, p, ridge, epsilon):
   if ridge is None and epsilon is None:
-    return _apply(a, inverse_root(p)).astype(dtype)
+    return _apply(a, inverse_root(p))
   # (A + s I)^(-1/p) = s^(-1/p) (A / s + I)^(-1/p). The second factor's function must not refer to
   # s, and the eigenvalues of its argument are at least 1.
   shift = _shift(a, ridge, epsilon)[..., None, None]
   root = _apply(a / shift.astype(a.dtype) + identity(a), inverse_root_from_one(p))
-  return (root * (shift ** (-1 / p)).astype(root.dtype)).astype(dtype)
+  return root * (shift ** (-1 / p)).astype(root.dtype)
 
 
 @public("p", "symmetrize_input", compiled=False)
@@ -251,7 +261,7 @@ def inverse_pth_root(
   epsilon=1e-12` is usual for them: a zero matrix has the root 1e-12^(-1/p) I. The shift is at least
   the root of the least normal number (1e-19 in float32) times the largest eigenvalue.
 
-  Algorithm and derivatives: those of `funm_hermitian`.
+  Algorithm and derivatives: those of `funm_hermitian`, of A over a power of two.
 
   Example:
     >>> import jax.numpy as jnp, linalg

@@ -9,6 +9,7 @@ from jax.typing import ArrayLike
 
 from linalg._core.algebra import (
     adjoint,
+    binade,
     expand,
     identity,
     reciprocal,
@@ -190,6 +191,9 @@ def cond(x: ArrayLike, p: Any = None) -> jax.Array:
 def _cond(a, p):
   if p is None or p in (2, -2):
     largest, smallest = extreme_values(a)
+    # Second derivatives have cubes of the divisor.
+    scale = binade(largest if p == -2 else smallest)
+    largest, smallest = largest / scale, smallest / scale
     if p == -2:
       zero = largest == 0
       result = jnp.where(zero, jnp.inf, smallest / jnp.where(zero, 1, largest))

@@ -185,7 +185,8 @@ def inverse_pth_root(
 
   Returns:
     The root (..., n, n), sharded as A is. Without either epsilon, it is NaN where A is not positive
-    definite. If one is given, eigenvalues below 0 count as 0 before it is added.
+    definite. If one is given, eigenvalues below 0 count as 0 before it is added. Eigenvalues below
+    n eps times the largest are rounding errors.
 
   Algorithm and derivatives: those of `funm_hermitian`.
 

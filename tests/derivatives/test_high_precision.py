@@ -222,7 +222,7 @@ def test_hard_matrices(case, dtype, rng):
   without = WITHOUT | (WITHOUT_IN_SINGLE if np.finfo(dtype).bits == 32 else {})
   kinds = [kind for kind in hard_operands.KINDS if (case.name, kind) not in without]
   found = digits_of_derivatives.errors(case, kinds, dtype, rng)
-  assert not _beyond(found, LIMITS.get(case.name, 100))
+  assert set(found) == set(kinds) and not _beyond(found, LIMITS.get(case.name, 100))
 
 
 def _beyond(found, limit):
@@ -269,4 +269,4 @@ def test_distributed(name, dtype, rng):
   kinds = [kind for kind in hard_operands.KINDS if (of, kind) not in WITHOUT]
   with jax.set_mesh(make_mesh((2,), ("x",), devices=jax.devices()[:2])):
     found = digits_of_derivatives.errors(case, kinds, dtype, rng)
-  assert not _beyond(found, 100)
+  assert set(found) == set(kinds) and not _beyond(found, 100)

@@ -77,18 +77,23 @@ def _size(x):
   return max((abs(y) for y in np.ravel(x)), default=mpmath.mpf(0))
 
 
-def _ratio(found, expected, near, floors, together):
-  """The largest error over what roundings do to the results, or to all of them together."""
-  if not all(np.isfinite(x).all() for x in found):
-    return np.inf
+def _ratio(found, expected, near, floors, together, lost):
+  """The largest error over what roundings do to the results, or to all of them together.
+
+  Results that are `lost` have NaN for a value, and must have NaN here.
+  """
   errors, units = [], []
-  for i, (y, floor) in enumerate(zip(expected, floors, strict=True)):
-    x = np.asarray(many_digits.exact(np.asarray(found[i])), object).reshape(np.shape(y))
+  for i, (x, y, floor) in enumerate(zip(found, expected, floors, strict=True)):
+    if lost[i] or not np.isfinite(x).all():
+      if not lost[i] or not np.isnan(x).any():
+        return np.inf
+      continue
+    x = np.asarray(many_digits.exact(np.asarray(x)), object).reshape(np.shape(y))
     errors.append(_size(x - y))
     units.append(max(_size(other[i] - y) for other in near) + floor)
   if together:
-    units = [max(units)] * len(units)
-  return max(float(e / u) if e else 0.0 for e, u in zip(errors, units, strict=True))
+    units = [max(units, default=0)] * len(units)
+  return max((float(e / u) if e else 0.0 for e, u in zip(errors, units, strict=True)), default=0.0)
 
 
 def _floors(here, speed, eps):
@@ -105,7 +110,7 @@ def _floors(here, speed, eps):
 GRAM = "gram_inverse_pth_root"  # which has no case: linalg has no such function
 ORACLES = many_digits.ORACLES | many_digits_of_factors.ORACLES
 # Functions that scale or convolve whole matrices.
-_OF_THE_NORM = {
+OF_THE_NORM = {
     "expm", "expm_frechet", "expm_cond", "solve_toeplitz", "solve_circulant", "cosm", "sinm",
     "tanm", "coshm", "sinhm", "tanhm"}
 # Functions that add products of matrices at every step.
@@ -113,17 +118,20 @@ _RECURSIONS = {"kalman_filter", "kalman_smoother"}
 _ORTHOGONAL = tuple(f"linalg_{x}" for x in ("eig", "svd", "schur", "qr", "qz", "hessenberg"))
 
 
+def uses_orthogonal_factors(case):
+  return any(target.startswith(_ORTHOGONAL) for target in cases.targets_of(case))
+
+
 def _unit(case, kind):
   """How large a rounding of the operands is: see `hard_operands.perturbed`.
 
   In graded matrices it is relative to each element, unless the function uses orthogonal factors.
   """
-  if case.name in _OF_THE_NORM:
+  if case.name in OF_THE_NORM:
     return "norm"
   if kind not in hard_operands.GRADED or case.name in _RECURSIONS | {GRAM}:
     return "largest"
-  orthogonal = any(target.startswith(_ORTHOGONAL) for target in cases.targets_of(case))
-  return "largest" if orthogonal else "elements"
+  return "largest" if uses_orthogonal_factors(case) else "elements"
 
 
 def _with_positive_diagonal(*factors):
@@ -158,8 +166,25 @@ def _invariant(case):
 def errors(case, kinds, dtype, rng):
   """{kind: {mode: error}} of a case's derivatives. NaN and Inf in a result count as infinite."""
   dtype = np.dtype(dtype).type
-  points = [hard_operands.make(case.name, kind, rng, dtype) for kind in kinds]
-  stack = hard_operands.stacked(points)
+  points = {kind: hard_operands.make(case.name, kind, rng, dtype) for kind in kinds}
+  return errors_at(case, points, {kind: _unit(case, kind) for kind in kinds}, rng)[0]
+
+
+def errors_at(case, points, units, rng, digits=many_digits.DIGITS, *, determined=False):
+  """`errors` at given points, and kind -> why there are none.
+
+  Where a value is NaN, so must be its derivatives, and only "value" has the error. Modes are left
+  out where the dtype does not hold the derivatives.
+
+  Args:
+    case: of the catalogue.
+    points: kind -> Point.
+    units: kind -> how large a rounding is: see `hard_operands.perturbed`.
+    rng: a generator.
+    digits: how many the exact results are computed with.
+    determined: whether to leave out kinds where a rounding changes a value by a tenth.
+  """
+  stack = hard_operands.stacked(list(points.values()))
   function = _invariant(case)
   shapes, whole = (jax.eval_shape(f, *stack.operands) for f in (function, case.results))
   cotangents = tuple(
@@ -168,27 +193,52 @@ def errors(case, kinds, dtype, rng):
   rank = lambda xs: max(x.ndim for x in jax.tree.leaves(xs))
   together = rank(shapes) > rank(whole)
   found = jax.device_get(_all_modes(function, stack.operands, stack.tangents, cotangents))
-  return {
-      kind: _errors_at(
-          case, points[k], {mode: [x[k] for x in xs] for mode, xs in found.items()},
-          [c[k] for c in cotangents], rng,
-          _unit(case, kind), together)
-      for k, kind in enumerate(kinds)}
+  errors, reasons = {}, {}
+  for k, (kind, point) in enumerate(points.items()):
+    own = {mode: [x[k] for x in xs] for mode, xs in found.items()}
+    try:
+      with mpmath.workdps(digits):
+        of_kind = _errors_of(
+            case, point, own, [c[k] for c in cotangents], rng, units[kind], together, determined)
+    except (ArithmeticError, ValueError, np.linalg.LinAlgError) as error:
+      reasons[kind] = f"no result in {digits} digits, or none after a rounding: {error}"
+      continue
+    if of_kind:
+      errors[kind] = of_kind
+    else:
+      reasons[kind] = "a rounding leaves no digit, or no derivative is in range"
+  return errors, reasons
 
 
-def _errors_at(case, point, found, cotangents, rng, unit, together):
+def _errors_of(case, point, found, cotangents, rng, unit, together, determined):
   inexact = [(x, dx) for x, dx in zip(*point, strict=True) if dx is not None]
-  eps = float(np.finfo(inexact[0][0].dtype).eps)
-  speed = max(float(_size(dx) / max(_size(x), 1e-30)) for x, dx in inexact)
+  finfo = np.finfo(inexact[0][0].dtype)
+  eps = float(finfo.eps)
+  speed = max(float(_size(dx) / _size(x)) if _size(x) else 0.0 for x, dx in inexact)
   exact = lambda xs: [
       many_digits.exact(x) if x is not None and x.dtype.kind in "fc" else x for x in xs]
-  with mpmath.workdps(many_digits.DIGITS):
-    exactly = lambda *xs: _exactly(
-        ORACLES[case.name], *(exact(x) for x in xs), cotangents)
-    here = exactly(*point)
-    near = [exactly(*(hard_operands.perturbed(rng, x, unit) for x in point))
-            for _ in range(SAMPLES)]
-    floors = _floors(here, speed, eps)
-    return {
-        mode: _ratio(found[mode], here[mode], [x[mode] for x in near], floors[mode], together)
-        for mode in found}
+  exactly = lambda *xs: _exactly(ORACLES[case.name], *(exact(x) for x in xs), cotangents)
+  here = exactly(*point)
+  near = [exactly(*(hard_operands.perturbed(rng, x, unit) for x in point)) for _ in range(SAMPLES)]
+  changes = [_size(x["value"][i] - y) / _size(y) for x in near
+             for i, y in enumerate(here["value"]) if _size(y)]
+  if determined and max(changes, default=0) > 0.1:
+    return {}
+  floors = _floors(here, speed, eps)
+  lost = [bool(np.isnan(x).any()) for x in found["value"]]
+  errors = {
+      mode: _ratio(
+          found[mode], here[mode], [x[mode] for x in near], floors[mode], together,
+          [any(lost)] if "reverse" in mode else lost)
+      for mode in found if _are_in_range(
+          here, [_size(x) for x, _ in inexact], finfo, gradients="reverse" in mode)}
+  return errors | ({"value": np.inf} if any(lost) else {})
+
+
+def _are_in_range(here, sizes, finfo, *, gradients):
+  """Whether the dtype holds the results, their derivatives and perhaps their gradients."""
+  of_results = [_size(y) for mode in ("value", "forward", "second") for y in here[mode]]
+  if gradients:
+    of_results += [_size(y) / x for y in here["forward"] for x in sizes if x]
+  least, most = float(finfo.tiny) / float(finfo.eps), float(finfo.max) / 8
+  return all(y == 0 or least < y < most for y in of_results)

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
 
@@ -943,7 +944,7 @@ class Loss(NamedTuple):
     return self.ours / (10 * max(theirs, self.reach, self.size, 4))
 
 
-def _operands_of_kind(tested, kind, rng, n, dtype):
+def operands_of_kind(tested, kind, rng, n, dtype):
   if kind in tested.not_of:
     raise LeftOut(tested.not_of[kind])
   with np.errstate(all="ignore"):
@@ -966,7 +967,7 @@ def operands_of(tested, n, dtype, kinds=tuple(KINDS)):
       continue
     rng = np.random.default_rng([n, list(KINDS).index(kind), sample])
     try:
-      found.append((kind, _operands_of_kind(tested, kind, rng, n, np.dtype(dtype))))
+      found.append((kind, operands_of_kind(tested, kind, rng, n, np.dtype(dtype))))
     except LeftOut as reason:
       reasons[kind] = str(reason)
   return found, _without(reasons, {kind for kind, _ in found})
@@ -1245,4 +1246,50 @@ DISTRIBUTED: dict[str, tuple[Tested, Callable[..., Any]]] = {
         Tested(_lower, exact.solved,
                lambda a, b: scipy.linalg.solve_triangular(a, b, lower=True)),
         lambda d, a, b, **k: d.solve_triangular(a, b, lower=True, **k)),
+}
+
+
+def _spectrum_error(operands, results):
+  """The residual of V diag(w) Vᴴ, and whether V is orthonormal."""
+  (a,), (w, v) = operands, map(wide, results)
+  if not (np.isfinite(w).all() and np.isfinite(v).all()):
+    return np.inf
+  return max(_relative((v * w) @ adjoint(v) - wide(a), size(a)), _orthogonality(v))
+
+
+def _eigenvalues_error(operands, results):
+  """Eigenvalues against those of SciPy in float64."""
+  (a,), (w,) = operands, results
+  a, scale = exact._unscaled(wide(a))
+  expected = scipy.linalg.eigvalsh(exact.narrow(a))
+  return _relative(wide(w) / scale - expected, size(expected))
+
+
+# Functions of linalg.distributed that take square matrices, sharded over both dimensions, and whose
+# grid has no panel. A second word keeps names apart from those of tall matrices.
+DISTRIBUTED_SQUARES: dict[str, tuple[Tested, Callable[..., Any]]] = {
+    "eigh": (Tested(_one(HERMITIAN), None, np.linalg.eigh, _spectrum_error),
+             lambda d, a, **k: d.eigh(a, **k)),
+    "eigvalsh": (Tested(_one(HERMITIAN), None, scipy.linalg.eigvalsh, _eigenvalues_error),
+                 lambda d, a, **k: d.eigvalsh(a, **k)),
+    "funm_hermitian": (TESTED["funm_hermitian"],
+                       lambda d, a, **k: d.funm_hermitian(a, jnp.sin, **k)),
+    "inverse_pth_root": (TESTED["inverse_pth_root"],
+                         lambda d, a, **k: d.inverse_pth_root(a, 4, **k)),
+    "eigh_generalized": (TESTED["eigh_generalized"],
+                         lambda d, a, b, **k: d.eigh_generalized(a, b, **k)),
+    "qr square": (Tested(_one(ANY), None, np.linalg.qr, _product_error),
+                  lambda d, a, **k: d.qr(a, **k)),
+    "svd square": (Tested(_one(ANY), None, np.linalg.svd, _product_error),
+                   lambda d, a, **k: d.svd(a, **k)),
+    "svdvals square": (Tested(_one(ANY), None, scipy.linalg.svdvals, _values_error),
+                       lambda d, a, **k: d.svdvals(a, **k)),
+    "lstsq square": (Tested(_and(ANY, _columns), exact.solved,
+                            lambda a, b: np.linalg.lstsq(a, b, rcond=None)[0], cut_off=True,
+                            lacks=_SINGULAR),
+                     lambda d, a, b, **k: d.lstsq(a, b, **k)[0]),
+    "pinv square": (Tested(_one(ANY), exact.inverse, np.linalg.pinv, cut_off=True,
+                           lacks=_SINGULAR),
+                    lambda d, a, **k: d.pinv(a, **k)),
+    "polar square": (TESTED["polar"], lambda d, a, **k: d.polar(a, **k)),
 }

@@ -13,6 +13,7 @@ import scipy.linalg
 
 import linalg.scipy
 from linalg._catalogue.scipy_composed import SKETCH
+from long_double import riccati
 
 DIGITS = 90
 STEP = mpmath.mpf(10) ** -25
@@ -196,10 +197,12 @@ def _discrete_lyapunov(a, q):
 
 def _newton(start, step):
   """Newton's iteration from a solution in double precision."""
+  if np.isnan(start).any():
+    raise ArithmeticError("no solution in double precision")
   x = exact(start)
   for _ in range(8):
     new = step(x)
-    if max(abs(new - x).ravel()) <= mpmath.mpf(10) ** (5 - DIGITS) * max(abs(x).ravel()):
+    if max(abs(new - x).ravel()) <= mpmath.mpf(10) ** (5 - mpmath.mp.dps) * max(abs(x).ravel()):
       break
     x = new
   return new
@@ -223,7 +226,8 @@ def _continuous_riccati(a, b, q, r):
     closed = a - g @ x
     return _continuous_lyapunov(_adjoint(closed), -(q + x @ g @ x))
 
-  return _newton(scipy.linalg.solve_continuous_are(*_plain(a, b, q, r)), step)
+  start = riccati(scipy.linalg.solve_continuous_are, discrete=False)
+  return _newton(start(*_plain(a, b, q, r)), step)
 
 
 def _discrete_riccati(a, b, q, r):
@@ -234,7 +238,8 @@ def _discrete_riccati(a, b, q, r):
     k = solve(r + _adjoint(b) @ x @ b, _adjoint(b) @ x @ a)
     return _discrete_lyapunov(_adjoint(a - b @ k), q + _adjoint(k) @ r @ k)
 
-  return _newton(scipy.linalg.solve_discrete_are(*_plain(a, b, q, r)), step)
+  start = riccati(scipy.linalg.solve_discrete_are, discrete=True)
+  return _newton(start(*_plain(a, b, q, r)), step)
 
 
 def _balance(a):

@@ -45,6 +45,7 @@ def in_turn(count, of="case"):
 
 
 def one_in(count):
+  assert 30 % count == 0, "the turns of .ci/run are modulo 30"
   return lambda test: _choose("one_in", test, count)
 
 

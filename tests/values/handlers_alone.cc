@@ -305,9 +305,22 @@ void TryFiles(int count, char** paths) {
   }
 }
 
+// The targets of which no call was accepted.
+std::vector<std::string> NeverTaken() {
+  std::vector<std::string> names;
+  for (const Target& target : kTargets) {
+    std::string name(target.name);
+    if (TakesElement(target) && taken[name] == 0) names.push_back(std::move(name));
+  }
+  return names;
+}
+
+// Goes on for two minutes, since a busy machine makes few calls, where a target is not reached yet.
 void TrySeeds(uint64_t seed, int seconds) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
-  for (; std::chrono::steady_clock::now() < end; ++seed) {
+  using Clock = std::chrono::steady_clock;
+  const auto end = Clock::now() + std::chrono::seconds(seconds);
+  const auto latest = end + std::chrono::minutes(2);
+  for (; Clock::now() < end || (Clock::now() < latest && !NeverTaken().empty()); ++seed) {
     origin = "seed " + std::to_string(seed);
     TryAndCount(Generator(seed));
   }
@@ -326,11 +339,7 @@ int TryAll(int count, char** arguments) {
     races = mistake == "--race";
     TrySeeds(std::strtoull(arguments[2], nullptr, 10), std::atoi(arguments[1]));
   }
-  for (const Target& target : kTargets) {
-    if (TakesElement(target) && taken[std::string(target.name)] == 0) {
-      std::printf("never %s\n", target.name.data());
-    }
-  }
+  for (const std::string& name : NeverTaken()) std::printf("never %s\n", name.c_str());
   std::printf("%ld calls\ndone\n", calls);
   std::fflush(stdout);
   return 0;

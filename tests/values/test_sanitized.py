@@ -229,7 +229,7 @@ def test_handlers(sanitized_handlers, dtype):
   # The sanitizer does not describe a register that is stored across the end.
   assert short.returncode != 0 and re.search(
       "AddressSanitizer: (heap-buffer-overflow|unknown-crash)", short.stderr), short.stderr[-5000:]
-  done = handlers.run(SECONDS, seed, timeout=SECONDS + 100)
+  done = handlers.run(SECONDS, seed, timeout=SECONDS + 300)
   _done_with_every_target(done)
 
 
@@ -243,7 +243,7 @@ def test_calls_with_thread_sanitizer(tmp_path, tiles_with, dtype):
   sanitized.check_race(racing)
   kept = sanitized.corpus(tmp_path / "corpus")
   for done in (handlers.run("--corpus", *kept.iterdir()),
-               handlers.run(SECONDS, seed, timeout=SECONDS + 100)):
+               handlers.run(SECONDS, seed, timeout=SECONDS + 300)):
     _done_with_every_target(done)
 
 

@@ -1,0 +1,95 @@
+"""First and second derivatives of composed functions at all kinds of matrices, in every mode.
+
+support/kinds.py is the table of functions and of matrices, which values are tested on too. Results
+are compared with differences in 200 digits.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import cases
+import digits_of_derivatives
+import directions
+import kinds
+import linalg
+from quick import quick_jit
+
+DIGITS = 200  # Jordan blocks of order 4 take up to 120
+QUICK = {"lstsq"}
+# A rounding moves some second derivatives less than others. Vectors of bands share their clusters.
+LIMITS = {"inverse_pth_root": 300, "eig_banded": 1000}
+_AXIS = "an eigenvalue is on the imaginary axis to rounding"
+# The results at these kinds have no derivative, or the catalogue's invariants leave the range.
+WITHOUT = {
+    ("vector_norm_-1", "triangular"): "an element is 0",
+    ("vector_norm_-1", "permuted"): "an element is 0",
+    ("cdf2rdf", "permuted"): "a pair has no imaginary part",
+    ("signm", "graded rows"): _AXIS,
+    ("signm", "nearly singular"): _AXIS,
+    **{(name, kind): "the invariants have squares and cubes"
+       for name in ("rq", "qr_update", "qr_insert", "qr_delete", "schur_sorted", "ordqz")
+       for kind in ("large", "small")},
+    **{(name, kind): "a change of another scale is added" for name in ("qr_update", "qr_insert")
+       for kind in ("graded", "graded rows")},
+}
+# Functions whose digits, or programs, take many minutes. test_high_precision.py has them at its own
+# matrices.
+SLOW = {
+    "solve_continuous_are", "solve_discrete_are", "eig_generalized", "eigvals_generalized",
+    "cossin", "logm", "funm", "fractional_matrix_power", "expm_frechet", "expm_cond", "sinm",
+    "tanm", "coshm", "sinhm", "tanhm"}
+
+
+def _each():
+  for name in kinds.TESTED:
+    if cases.named(name).differentiable and name not in SLOW:
+      yield pytest.param(name, marks=() if name in QUICK else pytest.mark.extended)
+
+
+@pytest.mark.parametrize("name", list(_each()))
+def test_derivatives(name, rng):
+  """Errors are a small multiple of what a rounding does, and derivatives of NaN are NaN."""
+  case, points, reasons = cases.named(name), {}, {}
+  for kind in kinds.KINDS:
+    try:
+      if reason := WITHOUT.get((name, kind)):
+        raise kinds.LeftOut(reason)
+      points[kind] = directions.point(name, kind, directions.N, np.float64)
+    except kinds.LeftOut as reason:
+      reasons[kind] = str(reason)
+  units = {kind: directions.unit(case, kind) for kind in points}
+  found, others = digits_of_derivatives.errors_at(
+      case, points, units, rng, DIGITS, determined=True)
+  reasons |= others
+  assert set(found) | set(reasons) == set(kinds.KINDS) and len(found) >= 4, reasons
+  print(name, reasons)
+  limit = LIMITS.get(name, 100)
+  # The values have tests of their own.
+  assert not {
+      (kind, mode): error for kind, errors in found.items() for mode, error in errors.items()
+      if mode != "value" and not error <= limit}
+
+
+@quick_jit
+def _second_derivatives(scale):
+  """Functions whose scale is known, differentiated twice along a line of matrices of one scale."""
+  a, e = jnp.diag(jnp.array([1.0, 4.0, 16.0])), jnp.array([[1.0, 2, 0], [2, 0, 1], [0, 1, 3]])
+
+  def results(t):
+    x = scale * (a + t * e)
+    return (
+        linalg.cond(x), linalg.cond(x, -2), linalg.inverse_pth_root(x, 4) * scale**0.25,
+        linalg.inverse_pth_root(x, 4, epsilon=0.1 * scale) * scale**0.25)
+
+  first = lambda t: jax.jvp(results, (t,), (jnp.ones_like(t),))[1]
+  return jax.jvp(first, (0.0 * scale,), (jnp.ones_like(scale),))[1]
+
+
+def test_scales():
+  """Second derivatives stay in range where squares and cubes of the matrix's numbers do not."""
+  of_one = _second_derivatives(1.0)
+  for scale in (2.0**500, 2.0**-500):
+    for found, expected in zip(_second_derivatives(scale), of_one, strict=True):
+      np.testing.assert_allclose(found, expected, rtol=1e-12)
