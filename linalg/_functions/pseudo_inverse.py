@@ -26,7 +26,7 @@ def _outside_range(u, inverses, vh, x):
   u = jnp.where(inverses[..., None, :] == 0, 0, u)
   y = x - product(u, product(u, x, adjoint_a=True))
   if u.shape[-2] == u.shape[-1]:
-    # Nothing is outside a range of all dimensions. Two factors A⁺ would multiply the rounding error.
+    # Nothing is outside a range of all dimensions. Factors A⁺ would multiply the rounding error.
     y = jnp.where(jnp.all(jnp.abs(inverses) > 0, axis=-1)[..., None, None], 0, y)
   return y
 
