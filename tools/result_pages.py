@@ -314,11 +314,11 @@ def readme_slower() -> str:
       if (cell["op"], cell["n"], cell["dtype"]) == ("cholesky", 128, "f64"))
   return (
       f"- A call with one matrix of n ≤ 12 runs at {_ratio(lone[0])} to {_ratio(lone[-1])} times "
-      "stock JAX's speed, depending on the operation.\n"
+      "stock JAX's speed in these operations.\n"
       f"- `det` of 2 by 2 matrices runs at {_ratio(det['f32'])} times stock's speed in float32. "
       "Stock JAX uses a formula there, which XLA fuses.\n"
       f"- `cholesky` of n = 128 in float64 on an H200 runs at {_ratio(gpu)} times the speed of "
-      f"cuSOLVER's batched routine\n  ([results](benchmarks/results/{SLOW_GPU})).\n"
+      f"cuSOLVER's batched routine ([results](benchmarks/results/{SLOW_GPU})).\n"
       "- On TPUs and on AMD's or Apple's GPUs the functions call stock JAX.")
 
 

@@ -306,7 +306,13 @@ def written(path: pathlib.Path) -> str:
   """The text of a page with its generated parts as they should be."""
   if path.suffix == ".rst":
     return REFERENCE.sub(lambda m: f"{m[1]}{m[2]}\n{reference(m[1])}\n", path.read_text())
-  return MARKDOWN.sub(lambda m: f"{m[1]}{m[2]}\n{PARTS[m[1]]()}\n", path.read_text())
+
+  def part(match: re.Match[str]) -> str:
+    text = PARTS[match[1]]().strip()
+    gap = "\n" if text.endswith("|") else ""  # a line after a table would be one of its rows
+    return f"{match[1]}{match[2]}{text}\n{gap}"
+
+  return MARKDOWN.sub(part, path.read_text())
 
 
 def pages() -> list[pathlib.Path]:

@@ -70,7 +70,7 @@ LINALG_INLINE void SolveLowerTile(int64_t i, Strided<T> a, D diagonal, Rows<T> x
 template <bool kConjugate, class T, class D>
 void SolveLower(int64_t n, int64_t cols, Strided<T> a, D diagonal, Rows<T> x);
 
-// The same with the diagonal of a, read along the way.
+// SolveLower with the diagonal of a, which it reads along the way.
 template <bool kConjugate, class T>
 void SolveGivenLower(int64_t n, int64_t cols, Strided<T> a, Rows<T> x);
 
