@@ -154,7 +154,7 @@ void CholeskyDerivative<T>::Cotangent(const RunTasks& run_tasks) const {
                    y.At(0, begin));
     TakeUpper(begin, end);
     SolveGivenLower<kComplexElement<T>>(end, end - begin, Reversed(end, l.Transposed()),
-                          Reversed(end, y.At(0, begin)));
+                                        Reversed(end, y.At(0, begin)));
   });
   Transpose(y, x, run_tasks);
   ForEachPiece(run_tasks, [&](int64_t begin, int64_t end) {
