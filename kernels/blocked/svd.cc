@@ -279,9 +279,16 @@ template <class T>
 bool SingularComplement<T>::Solve(BidiagonalArrays<const T, const R> form, const T* b, const T* c,
                                   T* x, T* y, const RunTasks& run_tasks) {
   const int64_t m = m_, n = n_, count = chosen_.count;
+  double largest = 0, unscale;
   for (int64_t i = 0; i < n; ++i) {
-    wide_diagonal_[i] = in_turn_[2 * i] = form.d[i];
-    wide_beside_[i] = in_turn_[2 * i + 1] = form.e[i];
+    in_turn_[2 * i] = form.d[i];
+    in_turn_[2 * i + 1] = form.e[i];
+    largest = std::max({largest, std::abs(in_turn_[2 * i]), std::abs(in_turn_[2 * i + 1])});
+  }
+  const double scale = PowerOfTwoScale(largest, unscale);  // only its vectors are used
+  for (int64_t i = 0; i < n; ++i) {
+    wide_diagonal_[i] = scale * in_turn_[2 * i];
+    wide_beside_[i] = scale * in_turn_[2 * i + 1];
   }
   if (tridiagonal_.Solve(zeros_.get(), in_turn_.get(), run_tasks) != 0) return false;
   // The vectors in the precision of T would not do: the solution's error along them is that of the

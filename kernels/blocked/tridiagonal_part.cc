@@ -134,6 +134,11 @@ void TridiagonalPart::Bisect(const RunTasks& run_tasks) {
   });
 }
 
+// Sets the elements behind a row to zero. Adding a multiple that is not finite leaves NaN there.
+void TridiagonalPart::ClearPadding(R* x) const {
+  std::fill(x + n_, x + RoundUp(n_, kWidth<R>), R(0));
+}
+
 // x = (T - shift)⁻¹ x, whose small pivots are raised.
 void TridiagonalPart::SolveShifted(R shift, R* x) {
   for (int64_t i = 0; i < n_; ++i) pivots_[i] = diagonal_[i] - shift;
@@ -186,9 +191,10 @@ bool TridiagonalPart::Orthonormalise(int64_t j) const {
 bool TridiagonalPart::Iterate() {
   constexpr int kMostSteps = 8;
   const R tolerance = 2 * kEps * std::sqrt(static_cast<R>(n_));
+  ClearPadding(residual_);
   for (int64_t j = 0; j < chosen_.count; ++j) {
     R* const x = z_.At(j, 0).data;
-    std::fill(x + n_, x + RoundUp(n_, kWidth<R>), R(0));
+    ClearPadding(x);
     WriteStart(n_, static_cast<uint64_t>(j), x);
     for (int step = 0;; ++step) {
       if (step == kMostSteps) return false;
@@ -223,8 +229,7 @@ int TridiagonalPart::Divide(const RunTasks& run_tasks) {
   if (vectors_) {
     z_ = divide_->vectors().At(chosen_.start, 0);
     for (int64_t i = 0; i < chosen_.count; ++i) {
-      R* const row = z_.At(i, 0).data;
-      std::fill(row + n_, row + RoundUp(n_, kWidth<R>), R(0));
+      ClearPadding(z_.At(i, 0).data);
     }
   }
   return failed;
@@ -237,6 +242,8 @@ void TridiagonalPart::SolveInComplement(int64_t j, R gap, R* x, const RunTasks& 
   const R equal = gap * std::max(std::abs(others[2]), std::abs(others[3]));
   const bool cuts_below = chosen_.start > 0 && values_[0] - others[0] <= equal;
   const bool cuts_above = chosen_.start + count < n_ && others[1] - values_[count - 1] <= equal;
+  ClearPadding(x);
+  ClearPadding(residual_);
   Project(x, excluded_);
   if (cuts_below || cuts_above) {
     // The chosen vectors do not span a cluster, so the others of the cluster must be known too.
@@ -255,7 +262,7 @@ void TridiagonalPart::SolveInComplement(int64_t j, R gap, R* x, const RunTasks& 
       R* const vector = whole_->vectors().At(i, 0).data;
       const R difference = shift - all_[i];
       if (std::abs(difference) <= equal) continue;
-      std::fill(vector + n_, vector + RoundUp(n_, kWidth<R>), R(0));
+      ClearPadding(vector);
       AddMultiple(n_, Dot(n_, vector, x) / difference, vector, residual_);
     }
     std::copy_n(residual_, n_, x);

@@ -65,6 +65,7 @@ class TridiagonalPart {
   void Bisect(const RunTasks& run_tasks);
   bool Iterate();
   int Divide(const RunTasks& run_tasks);
+  void ClearPadding(R* x) const;
   void SolveShifted(R shift, R* x);
   void Subtract(R shift, const R* x, R* target) const;
   void Project(R* x, int64_t count) const;

@@ -417,6 +417,7 @@ struct SolveLogdetVjpProblem {
                                inverse, work);
       for (int j = 0; j < size; ++j) halves[j] = half * x[j];
       small::OuterProductsCotangent(n, k, logdet, inverse, y, halves, halves, y, own);
+      small::MirrorLower(n, own);
       if (t < below) {
         small::OuterProductsCotangent(n, k, twice, lower, y + size, x, x + size, y, beside);
       }

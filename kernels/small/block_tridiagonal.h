@@ -310,6 +310,15 @@ LINALG_INLINE void FactorLowerBlock(N d, const E* l, const RealElement<E>* recip
   AdjointTo(d, adjoint, a);
 }
 
+// a (d, d) := the Hermitian matrix of its lower triangle.
+template <class N, class E>
+LINALG_INLINE void MirrorLower(N d, E* a) {
+  for (int i = 0; i < d; ++i) {
+    a[i * d + i] = FromReal<E>(Re(a[i * d + i]));
+    for (int j = 0; j < i; ++j) a[j * d + i] = Conj(a[i * d + j]);
+  }
+}
+
 // The blocks of A⁻¹ at one step of the backward recursion (Takahashi, Fagan and Chen, 1973).
 // `inverse` holds the diagonal block of A⁻¹ of the next step, and receives that of this one.
 // `below` is B beside L, and receives the block below the diagonal; it is null in the last step.
@@ -335,10 +344,7 @@ LINALG_INLINE void InverseBlocksStep(N d, const E* l, const RealElement<E>* reci
     AddProduct<true, true>(d, d, d, g, d, product, d, inverse, d, true);
     for (int i = 0; i < d * d; ++i) below[i] = -product[i];
   }
-  for (int i = 0; i < d; ++i) {
-    inverse[i * d + i] = FromReal<E>(Re(inverse[i * d + i]));
-    for (int j = 0; j < i; ++j) inverse[j * d + i] = Conj(inverse[i * d + j]);
-  }
+  MirrorLower(d, inverse);
 }
 
 // target (d, d) := the conjugate of factor block - (x uᴴ + v yᴴ), with `cols` columns in each.
@@ -348,12 +354,8 @@ LINALG_INLINE void OuterProductsCotangent(N d, M cols, RealElement<E> factor, co
                                           E* target) {
   for (int i = 0; i < d; ++i) {
     E* const row = target + i * d;
-    const E first = x[i * cols], second = v[i * cols];
-    for (int j = 0; j < d; ++j) {
-      const E sum = ConjMulAdd(u[j * cols], first, ConjMulAdd(y[j * cols], second, E{}));
-      row[j] = Conj(factor * block[i * d + j] - sum);
-    }
-    for (int k = 1; k < cols; ++k) {
+    for (int j = 0; j < d; ++j) row[j] = Conj(factor * block[i * d + j]);
+    for (int k = 0; k < cols; ++k) {
       const E left = x[i * cols + k], right = v[i * cols + k];
       for (int j = 0; j < d; ++j) {
         const E sum = ConjMulAdd(u[j * cols + k], left, ConjMulAdd(y[j * cols + k], right, E{}));

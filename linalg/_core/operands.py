@@ -1,5 +1,6 @@
 """Checks and conversions of operands: arrays of numbers, of one dtype and the right shape."""
 
+import operator
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -12,6 +13,20 @@ from jax.typing import ArrayLike
 VECTORS = (
     "A batch of vectors is not told from a matrix by its shape: pass b[..., None], and take "
     ".squeeze(-1) of the result.")
+
+
+def as_integer(
+    name: str, parameter: str, value: Any, least: int | None = None, most: int | None = None
+) -> int:
+  """The integer that a parameter of the function takes, within limits."""
+  try:
+    value = operator.index(value)
+  except TypeError:
+    raise TypeError(f"{name}: {parameter} must be an integer, got {value!r}.") from None
+  if least is not None and (value < least or (most is not None and value > most)):
+    limits = f"at least {least}" if most is None else f"from {least} to {most}"
+    raise ValueError(f"{name}: {parameter} must be {limits}, got {value}.")
+  return value
 
 
 def check_arrays(name: str, *operands: Any) -> None:

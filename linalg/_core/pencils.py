@@ -27,7 +27,7 @@ def unit_pairs(
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
   """α / ‖A‖ and β / ‖B‖, divided by the length of the pair, and that length.
 
-  The pair (0, 0) of a singular pencil stays.
+  The pair (0, 0) of a singular pencil stays, and its length is 0.
   """
   alpha, beta = (x / norm.astype(x.dtype) for x, norm in zip((alpha, beta), norms, strict=True))
   parts = [y for x in (alpha, beta) for y in ((x.real, x.imag) if jnp.iscomplexobj(x) else (x,))]
@@ -37,7 +37,7 @@ def unit_pairs(
   square = sum((x / largest) ** 2 for x in parts)
   length = jnp.sqrt(jnp.where(square == 0, 1, square))
   unit = (alpha / length.astype(alpha.dtype), beta / length.astype(beta.dtype))
-  return *unit, largest * length
+  return *unit, jnp.where(square == 0, 0, largest * length)
 
 
 def gaps_of_pairs(alpha: jax.Array, beta: jax.Array) -> jax.Array:

@@ -2,7 +2,6 @@
 
 import functools
 import math
-import operator
 from typing import NamedTuple
 
 import jax
@@ -20,7 +19,7 @@ from linalg._core.algebra import (
   norm_of_rows,
   power_of_two,
 )
-from linalg._core.operands import as_arrays, check_arrays, check_square
+from linalg._core.operands import as_arrays, as_integer, check_arrays, check_square
 from linalg._core.public import public
 from linalg._factorizations.matmul import product
 from linalg._factorizations.solve import inv, solve
@@ -55,11 +54,7 @@ def matrix_power(a: ArrayLike, n: int) -> jax.Array:
   a = jnp.asarray(a)
   if a.ndim < 2 or a.shape[-2] != a.shape[-1]:
     raise TypeError(f"matrix_power: a must have shape [..., n, n], got {a.shape}.")
-  try:
-    n = operator.index(n)
-  except TypeError as error:
-    raise TypeError(f"matrix_power: n must be an integer, got {n!r}.") from error
-  return _matrix_power(a, n)
+  return _matrix_power(a, as_integer("matrix_power", "n", n))
 
 
 @functools.partial(jax.jit, static_argnames="n")

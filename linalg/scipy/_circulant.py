@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 from linalg import ffi
 from linalg._core.algebra import expand, nan_where, reciprocal
 from linalg._core.checks import check
-from linalg._core.operands import as_arrays, as_complex, check_batches, incompatible
+from linalg._core.operands import as_arrays, as_complex, as_integer, check_batches, incompatible
 from linalg._core.public import public
 from linalg._factorizations.matmul import product
 from linalg.scipy._toeplitz import convolve, padded
@@ -52,10 +52,7 @@ def _operands(c: Any, b: Any, caxis: int, baxis: int) -> tuple[jax.Array, jax.Ar
   (c, b), dtype = as_arrays("solve_circulant", c, b)
   c, b = jnp.atleast_1d(c), jnp.atleast_1d(b)
   for name, x, axis in (("c", c, caxis), ("b", b, baxis)):
-    if not -x.ndim <= axis < x.ndim:
-      raise ValueError(
-          f"solve_circulant: '{name}axis' must be from {-x.ndim} to {x.ndim - 1} for {name} of "
-          f"shape {x.shape}, got {axis}.")
+    as_integer("solve_circulant", f"'{name}axis'", axis, -x.ndim, x.ndim - 1)
   if c.shape[caxis] != b.shape[baxis]:
     raise incompatible("solve_circulant", c, b, names=("c", "b"))
   c, b = jnp.moveaxis(c, caxis, -1), jnp.moveaxis(b, baxis, -1)
@@ -117,4 +114,5 @@ def solve_circulant(
     failed = small.any(-1)
     check(failed.astype(jnp.int32), "is singular to rounding.")
     x = nan_where(failed, x, core=1)
+  outaxis = as_integer("solve_circulant", "'outaxis'", outaxis, -x.ndim, x.ndim - 1)
   return jnp.moveaxis(x, -1, outaxis).astype(dtype)

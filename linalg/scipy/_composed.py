@@ -9,6 +9,7 @@ from linalg._core.algebra import expand, nan_where, on_diagonal
 from linalg._core.checks import check
 from linalg._core.operands import (
   as_arrays,
+  as_integer,
   check_arrays,
   check_batches,
   check_matrix,
@@ -69,6 +70,7 @@ def diagsvd(s: ArrayLike, M: int, N: int) -> jax.Array:
      [0 1 0]]
   """
   check_arrays("diagsvd", s)
+  M, N = (as_integer("diagsvd", name, x, 0) for name, x in (("M", M), ("N", N)))
   s = jnp.asarray(s)
   if s.ndim < 1 or s.shape[-1] != min(M, N):
     raise ValueError(f"diagsvd: s must hold min(M, N) = {min(M, N)} values, got {s.shape}.")

@@ -20,7 +20,7 @@ from linalg._core.algebra import (
   without_none,
   zeros_like,
 )
-from linalg._core.operands import as_arrays, check_square, incompatible, real_dtype
+from linalg._core.operands import as_arrays, as_integer, check_square, incompatible, real_dtype
 from linalg._core.public import public
 from linalg._factorizations.matmul import product
 
@@ -314,12 +314,11 @@ def cossin(
 def _unitary(x, p, q):
   """(X, p, q, the dtype to return)."""
   if p or q:
-    p, q = (1 if size is None else int(size) for size in (p, q))
     (x,), dtype = as_arrays("cossin", x)
     check_square("cossin", x)
-    for name, size in (("p", p), ("q", q)):
-      if not 0 < size < x.shape[-1]:
-        raise ValueError(f"cossin: {name} must be from 1 to {x.shape[-1] - 1}, got {size}.")
+    p, q = (
+        as_integer("cossin", name, 1 if size is None else size, 1, x.shape[-1] - 1)
+        for name, size in (("p", p), ("q", q)))
     return x, p, q, dtype
   if not isinstance(x, (tuple, list)) or len(x) != 4:
     raise ValueError("cossin: without p and q, X must be the four blocks X11, X12, X21, X22.")

@@ -54,6 +54,8 @@ def norm(
   Returns:
     The norms, real.
 
+  Algorithm: that of `linalg.norm`.
+
   Example:
     >>> import jax.numpy as jnp, linalg.scipy
     >>> print(linalg.scipy.norm(jnp.array([[3.0, 4.0], [0.0, 0.0]]), "fro"))
@@ -73,6 +75,8 @@ def svdvals(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True) 
 
   Returns:
     The singular values, real (..., min(m, n)), in descending order.
+
+  Algorithm: that of `linalg.svdvals`.
 
   Example:
     >>> import jax.numpy as jnp, linalg.scipy
@@ -105,6 +109,8 @@ def lstsq(
     (x, residues, rank, s). x is (n,) or (..., n, k). The residues are ‖b - A x‖² for each column,
     real (...) or (..., k), also where the rank is less than n. They have no elements if m <= n,
     where `linalg.lstsq` has them. Ranks are integers (...), and s the singular values.
+
+  Algorithm: that of `linalg.lstsq`.
 
   Example:
     >>> import jax.numpy as jnp, linalg.scipy
@@ -159,6 +165,8 @@ def eigvalsh(
   Returns:
     The eigenvalues, real, in ascending order; NaN where B is not positive definite.
 
+  Algorithm: that of `linalg.eigvalsh` and `linalg.eigh_generalized`.
+
   Example:
     >>> import jax.numpy as jnp, linalg.scipy
     >>> a, b = jnp.diag(jnp.array([2.0, 3.0])), jnp.diag(jnp.array([4.0, 1.0]))
@@ -199,6 +207,8 @@ def eigvalsh_tridiagonal(
   Returns:
     The eigenvalues, real, in ascending order.
 
+  Algorithm: that of `linalg.eigh_tridiagonal`.
+
   Example:
     >>> import jax.numpy as jnp, linalg.scipy
     >>> print(linalg.scipy.eigvalsh_tridiagonal([2.0, 2.0], [1.0]).round(4))
@@ -208,6 +218,8 @@ def eigvalsh_tridiagonal(
   _checked_driver(
       "eigvalsh_tridiagonal", lapack_driver, ("auto", "stemr", "stebz", "sterf", "stev", "stevd"))
   (d, e), dtype = as_arrays("eigvalsh_tridiagonal", d, e)
+  if select not in ("a", "i", "v"):
+    raise ValueError(f"eigvalsh_tridiagonal: select must be 'a', 'i' or 'v', got {select!r}.")
   chosen = None
   if select == "i" and select_range is not None:
     chosen = _indices("eigvalsh_tridiagonal", select_range, jnp.shape(d)[-1])

@@ -1,6 +1,5 @@
 """QR factors of a matrix that was changed in a few rows or columns, from the factors before."""
 
-import operator
 from typing import Any
 
 import jax
@@ -9,7 +8,7 @@ from jax.typing import ArrayLike
 
 import linalg
 from linalg import ffi
-from linalg._core.operands import as_arrays, check_matrix, incompatible
+from linalg._core.operands import as_arrays, as_integer, check_matrix, incompatible
 from linalg._core.public import public
 from linalg._factorizations.matmul import product
 
@@ -38,17 +37,6 @@ def _checked(
     check_matrix(name, x)
   q, r, *rest = ffi.broadcast_batches(name, (q, r, *rest), (2,) * (2 + len(rest)))
   return q, r, rest, k != m, dtype
-
-
-def _position(name, k, least, most):
-  """The index k, from the front."""
-  try:
-    k = operator.index(k)
-  except TypeError:
-    raise TypeError(f"{name} takes k as an integer, got {type(k)}.") from None
-  if not least <= k <= most:
-    raise ValueError(f"{name}: k must be from {least} to {most}, got {k}.")
-  return k
 
 
 def _which(name, which):
@@ -165,7 +153,7 @@ def qr_insert(
   size, other = (m, n) if which == "row" else (n, m)
   if new.shape[-1 if which == "row" else -2] != other:
     raise incompatible("qr_insert", q, r, new, names=("Q", "R", "u"))
-  k = _position("qr_insert", k, -size, size)
+  k = as_integer("qr_insert", "k", k, -size, size)
   k = k + size if k < 0 else k
   if which == "col":
     if economic:
@@ -220,10 +208,9 @@ def qr_delete(
   q, r, _, economic, dtype = _checked("qr_delete", Q, R)
   m, n = q.shape[-2], r.shape[-1]
   size = m if which == "row" else n
-  k = _position("qr_delete", k, -size, size - 1)
+  k = as_integer("qr_delete", "k", k, -size, size - 1)
   k = k + size if k < 0 else k
-  if not 0 < p <= size - k:
-    raise ValueError(f"qr_delete: p must be from 1 to {size - k}, got {p}.")
+  p = as_integer("qr_delete", "p", p, 1, size - k)
   if economic and which == "row" and m - p < n:
     raise ValueError(
         f"qr_delete: economic factors need {n} rows at least, and {m - p} would remain.")

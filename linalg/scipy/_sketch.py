@@ -8,7 +8,7 @@ import scipy.linalg
 import scipy.sparse
 from jax.typing import ArrayLike
 
-from linalg._core.operands import as_arrays, check_matrix
+from linalg._core.operands import as_arrays, as_integer, check_matrix
 from linalg._core.public import public
 from linalg._factorizations.matmul import product
 
@@ -70,6 +70,7 @@ def clarkson_woodruff_transform(
   """
   (a,), dtype = as_arrays("clarkson_woodruff_transform", input_matrix)
   check_matrix("clarkson_woodruff_transform", a, "input_matrix")
+  sketch_size = as_integer("clarkson_woodruff_transform", "sketch_size", sketch_size, 1)
   rows, signs = _sketch(sketch_size, a.shape[-2], rng, seed)
   place = jnp.arange(sketch_size, dtype=jnp.int32)
   at = place[:, None] == jnp.asarray(rows, jnp.int32)[None, :]

@@ -681,3 +681,27 @@ def test_gradient_of_det_out_of_range(dtype):
     gradient = np.diag(jax.grad(linalg.det)(np.diag(diagonal)))
     expected = np.prod(np.longdouble(diagonal)) / diagonal
     np.testing.assert_allclose(gradient, expected.astype(dtype), rtol=16 * np.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.complex128])
+def test_singular_pencil(dtype, rng):
+  """qz of a singular pencil has no derivative. The pencil beside it keeps its own."""
+  a, b, da = (rng.standard_normal((2, 3, 3)).astype(dtype) for _ in range(3))
+  a[1, :, 2] = b[1, :, 2] = 0
+  tangents = jax.jvp(lambda a: tuple(linalg.scipy.qz(a, b)), (a,), (da,))[1]
+  for tangent in tangents:
+    assert np.isfinite(tangent[0]).all()
+    assert np.isnan(tangent[1]).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.complex128])
+def test_procrustes_of_low_rank(dtype, rng):
+  """The rotation is not determined, so its derivative is NaN. Its value and neighbours stay."""
+  a, b, da = (rng.standard_normal((2, 4, 3)).astype(dtype) for _ in range(3))
+  a[1, :, 2] = 0
+  value, tangent = jax.jvp(
+      lambda a: linalg.scipy.orthogonal_procrustes(a, b)[0], (a,), (da,))
+  np.testing.assert_allclose(
+      np.swapaxes(value.conj(), -1, -2) @ value, np.tile(np.eye(3), (2, 1, 1)), atol=1e-13)
+  assert np.isfinite(tangent[0]).all()
+  assert np.isnan(tangent[1]).all()

@@ -299,3 +299,21 @@ def test_batches_of_forms(rng):
   inverse, ranks = linalg.scipy.pinv(a, rtol=np.array([0, 0, 1.0, 0, 0]), return_rank=True)
   assert inverse.shape == (5, 2, 4)
   np.testing.assert_array_equal(ranks, [2, 2, 0, 2, 2])
+
+
+def test_wrong_sizes_and_dimensions():
+  """One error names the function and the parameter, and says what it takes."""
+  x, v = np.eye(4), np.ones(3)
+  for call, error, text in (
+      (lambda: linalg.scipy.cossin(x, p=1.5, q=1), TypeError, "cossin: p must be an integer"),
+      (lambda: linalg.scipy.cossin(x, p=1, q=4), ValueError, "cossin: q must be from 1 to 3"),
+      (lambda: linalg.scipy.diagsvd(v, 3, "a"), TypeError, "diagsvd: N must be an integer"),
+      (lambda: linalg.scipy.diagsvd(v, -1, 3), ValueError, "diagsvd: M must be at least 0"),
+      (lambda: linalg.scipy.clarkson_woodruff_transform(x, 0), ValueError, "must be at least 1"),
+      (lambda: linalg.scipy.clarkson_woodruff_transform(x, 2.5), TypeError, "sketch_size must be"),
+      (lambda: linalg.scipy.solve_circulant(v, v, outaxis=1), ValueError,
+       "'outaxis' must be from -1 to 0"),
+      (lambda: linalg.scipy.eigvalsh_tridiagonal(v, v[:2], select="x"), ValueError,
+       "eigvalsh_tridiagonal: select must be 'a', 'i' or 'v'")):
+    with pytest.raises(error, match=text):
+      call()

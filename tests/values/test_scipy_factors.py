@@ -76,7 +76,7 @@ def test_wrong_updates(rng):
       (lambda: linalg.scipy.qr_insert(q, r, np.ones(4), 0, "rows"), ValueError, "which must be"),
       (lambda: linalg.scipy.qr_delete(q, r, 0, 2), ValueError, "economic factors need 4 rows"),
       (lambda: linalg.scipy.qr_delete(q, r, 1, 5), ValueError, "p must be from 1 to 4"),
-      (lambda: linalg.scipy.qr_delete(q, r, 1.5), TypeError, "takes k as an integer")):
+      (lambda: linalg.scipy.qr_delete(q, r, 1.5), TypeError, "k must be an integer")):
     with pytest.raises(error, match=text):
       call()
 
