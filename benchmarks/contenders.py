@@ -91,10 +91,10 @@ def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
 
 
 def _largest_difference(found: Iterable[Any], known: Iterable[Any]) -> float:
-  pairs = [(np.asarray(x), np.asarray(y)) for x, y in zip(found, known, strict=False)]
-  return max(
-      (float(np.max(np.abs(x - y)) / max(np.max(np.abs(y)), np.finfo(y.dtype).tiny))
-       for x, y in pairs if y.size), default=0.0)
+  pairs = [(np.asarray(x), np.asarray(y)) for x, y in zip(found, known, strict=True)]
+  return float(np.max(  # unlike Python's max, it keeps NaN
+      [np.max(np.abs(x - y)) / max(np.max(np.abs(y)), np.finfo(y.dtype).tiny)
+       for x, y in pairs if y.size], initial=0.0))
 
 
 class _Watch:

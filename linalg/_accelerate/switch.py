@@ -206,8 +206,8 @@ def accelerate(enabled: bool = True, *, products: bool = False) -> None:
   infinite pivot of Cholesky is treated as in LAPACK. Derivatives are JAX's formulas. Where those
   are NaN at degenerate points, call this package's functions instead.
 
-  These stay JAX's: half precision, empty operands, an explicit algorithm, TPUs, and
-  programs that are exported or for several platforms. JAX promises to keep the custom calls of
+  These stay JAX's: half precision, empty operands, an explicit algorithm, subsets on a GPU, TPUs,
+  and programs that are exported or for several platforms. JAX promises to keep the custom calls of
   exported programs.
 
   The logger "linalg.accelerate" reports at level DEBUG where each compiled call went. `show_config`

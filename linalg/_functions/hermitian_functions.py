@@ -213,9 +213,13 @@ def _inverse_pth_root(a, p, ridge, epsilon, symmetrize_input):
   if symmetrize_input:
     a = symmetrized(a)
   # Divided differences of small or large numbers leave the range before their products do.
-  scale = binade(jnp.max(jnp.maximum(jnp.abs(a.real), jnp.abs(a.imag)), (-2, -1), initial=0))
+  largest = jnp.max(jnp.maximum(jnp.abs(a.real), jnp.abs(a.imag)), (-2, -1), initial=0)
   if epsilon is not None:
-    epsilon = expand(jnp.asarray(epsilon, scale.dtype), scale) / scale
+    epsilon = expand(jnp.asarray(epsilon, largest.dtype), largest)
+    largest = jnp.maximum(largest, epsilon)
+  scale = binade(largest)
+  if epsilon is not None:
+    epsilon = epsilon / scale
   scale = scale[..., None, None].astype(a.dtype)
   root = _positive_root(a / scale, p, ridge, epsilon)
   return (root * (scale.real ** (-1 / p)).astype(root.dtype)).astype(dtype)

@@ -24,11 +24,14 @@ def interval(name: str, bounds: Any) -> tuple[float, float]:
 def size_of_interval(name: str, w: jax.Array, low: float, high: float, instead: str) -> int:
   """How many of the eigenvalues `w` lie in (low, high]; the largest number in a batch.
 
+  A matrix without eigenvalues, where they are NaN, counts as one with one of them.
+
   Args:
     instead: what to do where the values are not known.
   """
   try:
-    return int(jnp.max(jnp.sum((w > low) & (w <= high), axis=-1), initial=0))
+    inside = jnp.sum((w > low) & (w <= high), axis=-1)
+    return int(jnp.max(jnp.where(jnp.isnan(w).any(-1), 1, inside), initial=0))
   except jax.errors.ConcretizationTypeError:
     raise TypeError(
         f"{name}: the number of eigenvalues in an interval depends on the values of the matrix, "

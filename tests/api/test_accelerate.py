@@ -230,6 +230,7 @@ def test_own_functions_do_not_change():
     np.testing.assert_array_equal(linalg.cholesky(half), half)
 
 
+@pytest.mark.cpu
 def test_subsets():
   """JAX refuses subsets on CPUs and GPUs. The handlers of the CPU compute them."""
   a = jnp.asarray(np.random.default_rng(0).standard_normal((2, 7, 7)), jnp.float32)

@@ -87,6 +87,15 @@ def _second_derivatives(scale):
   return jax.jvp(first, (0.0 * scale,), (jnp.ones_like(scale),))[1]
 
 
+@pytest.mark.parametrize("p", [1, 2])
+def test_epsilon_above_the_matrix(p):
+  """The root of a matrix that is small beside epsilon is that of epsilon."""
+  for size, epsilon in ((2.0**-126, 10.0), (1e-20, 1.0), (0.0, 4.0)):
+    a = np.full((2, 2), size, np.float32)
+    root = linalg.inverse_pth_root(a, p, epsilon=epsilon)
+    np.testing.assert_allclose(root, np.eye(2) * epsilon ** (-1 / p), rtol=1e-6, atol=1e-18)
+
+
 def test_scales():
   """Second derivatives stay in range where squares and cubes of the matrix's numbers do not."""
   of_one = _second_derivatives(1.0)

@@ -412,6 +412,7 @@ def test_right_hand_sides_choose_the_handler():
   assert f"@{target}" in text(1) and f"@{target}" not in text(256)
 
 
+@pytest.mark.cpu
 def test_gradients_choose_the_handler():
   """That by A is one handler, and that by b alone needs no inverse."""
 
