@@ -15,7 +15,8 @@ Row = dict[str, Any]
 
 def newest(kind: str) -> pathlib.Path:
   """The newest file of a kind: its name ends with the kind and the date."""
-  return max(RESULTS.glob(f"*-{kind}-????-??-??.json"), key=lambda path: (path.stem[-10:], path.stem))
+  files = RESULTS.glob(f"*-{kind}-????-??-??.json")
+  return max(files, key=lambda path: (path.stem[-10:], path.stem))
 
 
 @functools.cache

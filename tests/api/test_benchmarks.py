@@ -231,7 +231,7 @@ def test_routed_primitives(tmp_path):
   assert min(cell["us"]) > 0 and cell["ratio"][0] > 0
 
 
-CONTENDERS = f"""
+CONTENDERS = """
 import argparse, sys, time
 sys.path.insert(0, sys.argv.pop(1))
 import jax
@@ -249,11 +249,11 @@ def contenders(row):
   def broken(x):
     raise TypeError("no such program")
 
-  return {{
+  return {
       "ours": Contender(lambda x: x + row["n"]), "endless": Contender(endless),
-      **({{}} if row["gradient"] else {{"deadlock": Contender(deadlock)}}),
+      **({} if row["gradient"] else {"deadlock": Contender(deadlock)}),
       "broken": Contender(broken), "absent": Contender(jnp.sin, library="no_such_library"),
-      "other": Contender(lambda x: row["n"] + x + row["error"])}}
+      "other": Contender(lambda x: row["n"] + x + row["error"])}
 
 parser = argparse.ArgumentParser()
 add_options(parser)
@@ -262,7 +262,7 @@ args = parse(parser)
 benchmark = Benchmark(
     "some.py", contenders, lambda row: [jnp.ones(3)], effort=lambda row: row["n"])
 rows = [
-    {{"program": "sum", "n": 2, "gradient": x, "error": args.error, "threads": None}}
+    {"program": "sum", "n": 2, "gradient": x, "error": args.error, "threads": None}
     for x in (False, True)]
 run(benchmark, rows, args)
 """

@@ -506,3 +506,19 @@ def test_long_system(rng):
     s = diagonal[0] - np.linalg.inv(s) / 4
   logdet += (steps - 200) * np.linalg.slogdet(s)[1]
   np.testing.assert_allclose(factor.logdet(), logdet, rtol=1e-12)
+
+
+@pytest.mark.parametrize("d", [1, 2, 3])
+def test_gradient_without_right_hand_sides(d, rng):
+  """The gradient of log det A is the inverse's blocks, also if b has no columns."""
+  diagonal = np.tile(4 * np.eye(d), (5, 9, 1, 1))
+  lower = 0.3 * rng.standard_normal((5, 8, d, d))
+
+  def logdet(diagonal, lower, columns):
+    b = jnp.zeros((5, 9, d, columns))
+    return jnp.sum(structured.block_tridiagonal_solve_logdet(diagonal, lower, b)[1])
+
+  none, one = (
+      jax.grad(logdet, argnums=(0, 1))(diagonal, lower, columns) for columns in (0, 1))
+  for x, y in zip(none, one, strict=True):
+    np.testing.assert_allclose(x, y, rtol=1e-13, atol=1e-14)

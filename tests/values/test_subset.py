@@ -498,3 +498,35 @@ def test_wrong_ranges(wrong):
       function(a, subset_by_index=wrong)
   with pytest.raises(ValueError, match="needs full_matrices=False"):
     linalg.svd(a, subset_by_index=(0, 2))
+
+
+@pytest.mark.parametrize("count", [2, 20])
+def test_derivatives_of_parts_at_all_scales(count, rng):
+  """Few values are found one by one, and many by divide and conquer."""
+  a, da = rng.standard_normal((2, 90, 80))
+
+  def tangents(scale):
+    f = lambda a: linalg.svd(a, full_matrices=False, subset_by_index=(0, count))
+    u, s, vh = jax.jvp(f, (a * scale,), (da * scale,))[1]
+    return u, s / scale, vh
+
+  for found, expected in zip(tangents(2.0**450), tangents(1.0), strict=True):
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-11)
+
+
+def test_tangents_of_nan_stay_alone(rng):
+  """A tangent with NaN changes no bit of its neighbours' derivatives, nor of later calls."""
+  a, da = rng.standard_normal((2, 5, 131, 131))
+  a = a + np.swapaxes(a, -1, -2)
+  f = jax.jit(lambda a, da: jax.jvp(
+      lambda a: tuple(linalg.eigh(a, subset_by_index=(0, 3))), (a,), (da,))[1])
+  expected = f(a, da)
+  spoilt = da.copy()
+  spoilt[1] = np.nan
+  found = f(a, spoilt)
+  others = [0, 2, 3, 4]
+  for x, y in zip(found, expected, strict=True):
+    assert np.isnan(x[1]).any()
+    np.testing.assert_array_equal(x[np.array(others)], y[np.array(others)])
+  for x, y in zip(f(a, da), expected, strict=True):
+    np.testing.assert_array_equal(x, y)
