@@ -52,10 +52,6 @@ struct LeafVectors {
   static V Sine(Mask<V> on, const PlaneRotation<V>& rotation) { return on ? rotation.sine : V{}; }
 };
 
-}  // namespace
-
-namespace {
-
 inline constexpr int64_t kRegistersOfLeaf =
     (kMostLeaf + 1) * (kMostLeaf + 1) + kMostLeaf * (kMostLeaf + 2);
 

@@ -35,7 +35,8 @@ class BidiagonalSvd {
   BidiagonalSvd(int64_t n, bool vectors) : BidiagonalSvd(n, vectors, {0, n}) {}
   BidiagonalSvd(int64_t n, bool vectors, Chosen chosen);
   // Keeps some rows of the matrices of left and right vectors, and the first and last elements of
-  // right vectors, which the merges need. The workspace is some n (left + 2 right), and O(n).
+  // right vectors, which the merges need. The workspace is some
+  // 3 n max(left, right), and O(n).
   BidiagonalSvd(int64_t n, Part left, Part right);
 
   // Replaces the diagonal d, of a matrix of norm about 1, by the ascending singular values. e has

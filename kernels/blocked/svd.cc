@@ -273,8 +273,8 @@ void SingularComplement<T>::ReadReflectors(const T* vectors, const T* taus,
   SetReflectors<kConjugate>(n_, square_.rows(), n_, taus, reflectors_, run_tasks);
 }
 
-// Writes A = L B Rᴴ. The solution's parts in the bidiagonal matrix's coordinates, in turn, are
-// those of a tridiagonal system.
+// A = L B Rᴴ with a bidiagonal B. In B's coordinates, the elements of x and y in turn solve a
+// tridiagonal system.
 template <class T>
 bool SingularComplement<T>::Solve(BidiagonalArrays<const T, const R> form, const T* b, const T* c,
                                   T* x, T* y, const RunTasks& run_tasks) {

@@ -36,8 +36,8 @@ class BidiagonalPart {
  public:
   BidiagonalPart(int64_t n, Chosen chosen, bool vectors);
 
-  // Takes the diagonal d and n - 1 elements e above it, and overwrites them. Returns how many
-  // values did not converge.
+  // Takes the diagonal d and n - 1 elements e above it, of a matrix of norm about 1. Overwrites
+  // them, and one element behind e. Returns how many values did not converge.
   int Solve(double* d, double* e, const RunTasks& run_tasks);
 
   // The chosen values, descending.

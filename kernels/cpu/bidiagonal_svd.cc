@@ -47,6 +47,7 @@ struct BidiagonalSvdRowsProblem {
  private:
   using Part = blocked::BidiagonalSvd::Part;
 
+  // Rows are not negative.
   Part PartFrom(const int32_t* rows, int64_t i, int64_t count) const {
     const int64_t first = count > 0 ? rows[i * count] : 0;
     const int64_t begin = std::clamp<int64_t>(first, 0, n);

@@ -174,8 +174,8 @@ void CholeskySolve(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBuffer b
   });
 }
 
-// Whether a system is tridiagonal with one right-hand side, which has a recursion of its own. The
-// sizes of no other one are so small.
+// Whether a system is tridiagonal with one right-hand side, which has a recursion of its own. Sizes
+// that are constants are larger.
 template <class N, class M>
 constexpr bool IsScalar(N n, M k) {
   if constexpr (small::kIsConstant<N>) {

@@ -1,8 +1,9 @@
 // Eigenvalues and eigenvectors of Hermitian tridiagonal matrices.
 //
 // Matrices of medium order run by the divide and conquer of kernels/blocked. Others go to stevd:
-// divide and conquer too, or implicit QL where only values are wanted. A complex matrix is a real
-// one between diagonal matrices of phases. A matrix that is not finite gets NaN, and info = -1.
+// divide and conquer too, or implicit QL where only values are wanted. Parts of a spectrum run by
+// bisection and inverse iteration, or by divide and conquer. A complex matrix is a real one between
+// diagonal matrices of phases. A matrix that is not finite gets NaN, and info = -1.
 #include <algorithm>
 #include <bit>
 #include <cmath>

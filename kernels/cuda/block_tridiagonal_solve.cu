@@ -211,8 +211,8 @@ struct Substitution {
   Columns<const E> b{};
   Columns<E> x{};
   bool forward = true, back = true;
-  // In chunks: the last solution of every chunk, and of the chunk before in the sweep. That is
-  // minus the identity for the matrix of the map from one to the other.
+  // In chunks: the last solution of every chunk, and of the chunk before in the sweep. To compute
+  // the map from one to the other, the solution before is minus the identity.
   const E* starts = nullptr;
   E* ends = nullptr;
   bool is_map = false;

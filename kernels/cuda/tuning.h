@@ -137,8 +137,8 @@ inline constexpr int64_t kColumnsOfThread = 4;
 // The steps from which chunks of a general block-tridiagonal system share the GPU:
 // cuda_block_tridiagonal.json.
 inline constexpr int64_t kLongBlockTridiagonal = 1024;
-// Pivots, and residuals after a correction, of so many roundings of a block's row. Such a pivot may
-// be zero in another order of operations, and such a residual is not from rounding.
+// In units of roundings of a block's row. A smaller pivot may be zero in another order of
+// operations. A larger residual after a correction is not from rounding. Not measured.
 inline constexpr int kPivotOfChunks = 16;
 inline constexpr int kResidualOfChunks = 64;
 

@@ -246,7 +246,7 @@ LINALG_INLINE void SolveTriangle(N d, M cols, const E* l, const RealElement<E>* 
   SolveTriangle<kAdjoint>(d, cols, l, reciprocals, RightHandSide<E>{b, cols, false}, b);
 }
 
-// They are in range: a square root is never subnormal.
+// The reciprocals of a factor's diagonal are in range: a square root is never subnormal.
 template <class N, class E>
 LINALG_INLINE void ReciprocalsOfDiagonal(N d, const E* l, RealElement<E>* reciprocals) {
   for (int i = 0; i < d; ++i) reciprocals[i] = Broadcast<RealElement<E>>(1) / Re(l[i * (d + 1)]);

@@ -14,10 +14,10 @@ struct Tridiagonal {
   Pointer lower, diagonal, upper, second;
 };
 
-// Replaces the row-major `x` (n, cols) by A⁻¹ x, and the diagonals by U's. `lower` is overwritten
-// too. Returns info: 0, the
-// 1-based index of the first zero pivot, or kHoldsNaN where a pivot is NaN. x is NaN if info is not
-// 0. `perturb` raises pivots smaller than eps max |U| to that size.
+// Replaces the row-major `x` (n, cols) by A⁻¹ x, and the diagonals by U's. Without `perturb`, all
+// of `lower` is overwritten too. Returns info: 0, the 1-based index of the first zero pivot, or
+// kHoldsNaN where a pivot is NaN. x is NaN if info is not 0. `perturb` raises pivots smaller than
+// eps max |U| to that size.
 template <class E, class Pointer = E*>
 LINALG_INLINE RealElement<E> SolveTridiagonal(int n, Tridiagonal<Pointer> a, bool perturb, int cols,
                                               Pointer x) {
