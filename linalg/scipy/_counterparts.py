@@ -198,6 +198,7 @@ def eigh(
     >>> print(linalg.scipy.eigh(a, b, eigvals_only=True, subset_by_index=(1, 1)).round(4))
     [3.]
   """
+  hash(lower)  # an array is an error, as for options that are used
   del lower, overwrite_a, overwrite_b, turbo, check_finite
   if subset_by_value is not None:
     if (eigvals, subset_by_index) != (None, None):
