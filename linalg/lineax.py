@@ -332,8 +332,11 @@ def _blocks_of(operator):
     return tuple(x / operator.scalar for x in _blocks_of(operator.operator))
   if isinstance(operator, lx.AddLinearOperator):
     first, second = _blocks_of(operator.operator1), _blocks_of(operator.operator2)
-    if first[1].shape == second[1].shape:
-      return tuple(x + y for x, y in zip(first, second, strict=True))
+    if first[1].shape != second[1].shape:
+      raise ValueError(
+          "BlockTridiagonal takes sums of operators with the same blocks, got diagonals of shape "
+          f"{first[1].shape} and {second[1].shape}.")
+    return tuple(x + y for x, y in zip(first, second, strict=True))
   raise ValueError(
       "BlockTridiagonal takes a BlockTridiagonalLinearOperator, or multiples and sums of them, got "
       f"{type(operator)}.")

@@ -204,7 +204,7 @@ def eigh(
     if (eigvals, subset_by_index) != (None, None):
       raise ValueError(
           "eigh: only one of eigvals, subset_by_index and subset_by_value may be specified.")
-    return _eigh_in(a, b, eigvals_only, type, interval("eigh", subset_by_value))
+    return _eigh_in(a, b, eigvals_only, type, interval("eigh", "subset_by_value", subset_by_value))
   if subset_by_index is not None:
     if eigvals is not None:
       raise ValueError("eigh: only one of eigvals and subset_by_index may be specified.")

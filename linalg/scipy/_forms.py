@@ -29,9 +29,9 @@ def _indices(name, subset, n):
   return first, last
 
 
-def _in(name, w, bounds):
+def _in(name, w, parameter, bounds):
   """The eigenvalues in the interval `bounds`."""
-  low, high = interval(name, bounds)
+  low, high = interval(name, parameter, bounds)
   size = size_of_interval(name, w, low, high, "Choose eigenvalues by index there.")
   return in_interval(w, None, low, high, size)[0]
 
@@ -180,7 +180,8 @@ def eigvalsh(
   _checked_driver("eigvalsh", driver, ("ev", "evd", "evr", "evx", "gv", "gvd", "gvx"))
   chosen = subset_by_index and _indices("eigvalsh", subset_by_index, jnp.shape(a)[-1])
   w = linalg.eigh_generalized(a, b, lower, True, eigvals=chosen, type=type)
-  return w if subset_by_value is None else _in("eigvalsh", w, subset_by_value)
+  return w if subset_by_value is None else _in(
+      "eigvalsh", w, "subset_by_value", subset_by_value)
 
 
 @public(
@@ -227,5 +228,5 @@ def eigvalsh_tridiagonal(
   w = linalg.eigh_tridiagonal(
       d, e, eigvals_only=True, select="a" if of_values else select, select_range=chosen)
   if of_values:
-    w = _in("eigvalsh_tridiagonal", w, select_range)
+    w = _in("eigvalsh_tridiagonal", w, "select_range", select_range)
   return w.astype(jnp.finfo(dtype).dtype)

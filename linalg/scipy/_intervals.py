@@ -9,15 +9,17 @@ from linalg._core.algebra import expand
 from linalg._factorizations.matmul import product
 
 
-def interval(name: str, bounds: Any) -> tuple[float, float]:
-  """`bounds` as the half-open interval (low, high]."""
+def interval(name: str, parameter: str, bounds: Any) -> tuple[float, float]:
+  """`bounds`, which the caller gave as `parameter`, as the half-open interval (low, high]."""
   try:
     low, high = map(float, bounds)
+  except jax.errors.ConcretizationTypeError:
+    raise TypeError(
+        f"{name}: {parameter} must hold numbers, known when the call is traced.") from None
   except (TypeError, ValueError):
     low, high = 0.0, -1.0
   if not low < high:
-    raise ValueError(
-        f"{name}: the interval must be (low, high) with low < high, got {bounds!r}.")
+    raise ValueError(f"{name}: {parameter} must be (low, high) with low < high, got {bounds!r}.")
   return low, high
 
 
