@@ -236,7 +236,7 @@ def test_recursions(rng):
 
   def smoothness(y, transition):
     smoothed = structured.kalman_smoother(y, **model | {"transition": transition})
-    return jnp.sum(smoothed.means**2) + jnp.sum(smoothed.covariances**2)
+    return jnp.sum(smoothed.smoothed_means**2) + jnp.sum(smoothed.smoothed_covariances**2)
 
   eye = np.eye(3)
   model = {
