@@ -222,14 +222,14 @@ PROGRAMS = {
 
 
 class _Readme:
-  """The newest run of benchmarks/readme.py."""
+  """The newest file of benchmarks/readme.py. One that was put together from older runs has `dates`."""
 
   def __init__(self):
     self.path = newest("readme")
     self.found = load(self.path)
     self.link = f"[results](benchmarks/results/{self.path.name})"
     self.machine = f"{self.found['machine']['cores']} cores of an {self.found['machine']['cpu']}"
-    self.date = self.found["date"][:10]
+    self.date = self.found.get("dates", self.found["date"][:10])
 
   def cells(self, **chosen: Any) -> list[Row]:
     return [cell for cell in self.found["cells"]
