@@ -222,7 +222,7 @@ PROGRAMS = {
 
 
 class _Readme:
-  """The newest file of benchmarks/readme.py. One that was put together of older runs has `dates`."""
+  """The newest file of benchmarks/readme.py. One made of older runs has `dates`."""
 
   def __init__(self):
     self.path = newest("readme")
