@@ -217,7 +217,8 @@ def _inverse_pth_root(a, p, ridge, epsilon, symmetrize_input):
   if epsilon is not None:
     epsilon = expand(jnp.asarray(epsilon, largest.dtype), largest)
     largest = jnp.maximum(largest, epsilon)
-  scale = binade(largest)
+  tiny = jnp.finfo(largest.dtype).tiny
+  scale = jnp.clip(binade(largest), tiny, 1 / tiny)  # its reciprocal must be normal too
   if epsilon is not None:
     epsilon = epsilon / scale
   scale = scale[..., None, None].astype(a.dtype)
