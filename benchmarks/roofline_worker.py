@@ -5,21 +5,20 @@ one after it. The parent then knows which cell did not end.
 """
 
 import concurrent.futures
-import contextlib
 import ctypes
 import gc
 import importlib
 import json
 import os
-import pathlib
 import statistics
 import sys
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+
+import other_threads
 
 Call = Callable[..., Any]
 
@@ -30,7 +29,6 @@ COLD_SAMPLES = 3
 LONGEST_WAIT_SECONDS = 0.3  # for threads of the last call; MKL's spin for 200 ms
 CACHE_BYTES = 2**27  # more than the caches hold
 LARGEST_CHECKED = 256
-TASKS = pathlib.Path("/proc/self/task")
 
 
 # Operands and results
@@ -190,15 +188,6 @@ CONTENDERS: dict[str, Callable[[dict[str, Any]], Contender]] = {
 # Time
 
 
-def _another_thread_works() -> bool:
-  for task in os.listdir(TASKS):
-    if int(task) != threading.get_native_id():
-      with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
-        if (TASKS / task / "stat").read_text().rpartition(") ")[2].startswith("R"):
-          return True
-  return False
-
-
 class Cold:
   """Makes the next call one between other programs: cold caches, and threads that sleep."""
 
@@ -211,7 +200,7 @@ class Cold:
     start = time.perf_counter()
     at_rest = 0
     while at_rest < 2 and time.perf_counter() - start < LONGEST_WAIT_SECONDS:
-      at_rest = 0 if _another_thread_works() else at_rest + 1
+      at_rest = 0 if other_threads.one_works() else at_rest + 1
       time.sleep(0.5e-3)
     list(self._pool.map(lambda part: np.add(part, 1, out=part), self._buffer))
     time.sleep(0.5e-3)

@@ -27,7 +27,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable
@@ -42,6 +41,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 import jobs
 import linalg
 import mkl
+import other_threads
 import report
 from linalg._catalogue import TABLE, Timed
 
@@ -85,7 +85,6 @@ MIN_ROUNDS = 3
 SAMPLE_SECONDS = 2e-3  # a sample repeats its call for at least this long
 WARM_UP_SECONDS = 20e-3  # untimed calls before, which also allocate memory
 LONGEST_WAIT_SECONDS = 0.5  # for threads of the previous contestant
-TASKS = pathlib.Path("/proc/self/task")
 ISA_FLAGS = ("avx2", "fma", "avx512f", "asimd", "sve")
 THREAD_VARIABLES = ("XLA_FLAGS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
@@ -235,16 +234,6 @@ def _calls_per_sample(call: Callable[[], Any]) -> int:
   return calls
 
 
-def _another_thread_works() -> bool:
-  """Whether another thread of this process runs, or waits for a processor."""
-  for task in os.listdir(TASKS):
-    if int(task) != threading.get_native_id():
-      with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
-        if (TASKS / task / "stat").read_text().rpartition(") ")[2].startswith("R"):
-          return True
-  return False
-
-
 def wait_for_threads() -> float:
   """Waits at most LONGEST_WAIT_SECONDS until no other thread of this process works.
 
@@ -254,9 +243,9 @@ def wait_for_threads() -> float:
   """
   start = time.perf_counter()
   at_rest = 0
-  here = jax.default_backend() == "cpu" and TASKS.exists()
+  here = jax.default_backend() == "cpu" and other_threads.TASKS.exists()
   while here and at_rest < 2 and time.perf_counter() - start < LONGEST_WAIT_SECONDS:
-    at_rest = 0 if _another_thread_works() else at_rest + 1
+    at_rest = 0 if other_threads.one_works() else at_rest + 1
     time.sleep(0.5e-3)
   return time.perf_counter() - start
 

@@ -13,6 +13,7 @@
 #include "kernels/arithmetic/hermitian.h"
 #include "kernels/blocked/eigh.h"
 #include "kernels/cpu/cache_blocks.h"
+#include "kernels/cpu/chosen.h"
 #include "kernels/cpu/handler.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/lapack.h"
@@ -232,13 +233,6 @@ struct EighSubsetProblem {
   }
 };
 
-// Reads the attributes of a part with `found` values of n.
-blocked::Chosen ReadChosen(int64_t n, int64_t found, int64_t start, int64_t count) {
-  if (count != found) throw BadArgument("the eigenvalues", "be as many as the attribute count");
-  if (start < 0 || start > n - count) throw BadArgument("start", "be between 0 and n - count");
-  return {.start = start, .count = count};
-}
-
 // The results that a handler may lack.
 struct SubsetResults {
   Result *vectors = nullptr, *reflectors = nullptr, *taus = nullptr, *d = nullptr, *e = nullptr;
@@ -249,8 +243,7 @@ void RunEighSubset(ffi::ThreadPool& pool, ffi::AnyBuffer a, Result& values, Resu
                    HermitianPart part, int64_t start, int64_t count) {
   const BatchShape shape = SplitSquareBatch(a, "a");
   const int64_t batch = shape.batch, n = shape.rows;
-  const blocked::Chosen chosen =
-      ReadChosen(n, SplitBatch(*values, 1, "the eigenvalues").cols, start, count);
+  const blocked::Chosen chosen = ReadChosen(*values, "the eigenvalues", n, "n", start, count);
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
     using R = Real<T>;
     RunOnPath(
@@ -338,8 +331,7 @@ void EighSubsetSolve(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer refl
                      int64_t start, bool) {
   const BatchShape shape = SplitSquareBatch(a, "a");
   const int64_t batch = shape.batch, n = shape.rows;
-  const blocked::Chosen chosen =
-      ReadChosen(n, SplitBatch(w, 1, "the eigenvalues").cols, start, count);
+  const blocked::Chosen chosen = ReadChosen(w, "the eigenvalues", n, "n", start, count);
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
     using R = Real<T>;
     Elements<T>(a, batch, {n, n}, "a");

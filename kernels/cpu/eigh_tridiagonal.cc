@@ -14,6 +14,7 @@
 #include "kernels/blocked/tridiagonal_eigh.h"
 #include "kernels/blocked/tridiagonal_part.h"
 #include "kernels/cpu/cache_blocks.h"
+#include "kernels/cpu/chosen.h"
 #include "kernels/cpu/handler.h"
 #include "kernels/cpu/lapack.h"
 #include "kernels/cpu/problem.h"
@@ -317,22 +318,13 @@ struct EighTridiagonalSubsetProblem {
   }
 };
 
-blocked::Chosen ReadChosenTridiagonal(int64_t n, const ffi::AnyBuffer& values, int64_t start,
-                                      int64_t count) {
-  if (count != SplitBatch(values, 1, "the eigenvalues").cols) {
-    throw BadArgument("the eigenvalues", "be as many as the attribute count");
-  }
-  if (start < 0 || start > n - count) throw BadArgument("start", "be between 0 and n - count");
-  return {.start = start, .count = count};
-}
-
 // `vectors` is null where a handler has no such result.
 void RunEighTridiagonalSubset(ffi::ThreadPool& pool, ffi::AnyBuffer diagonal, ffi::AnyBuffer beside,
                               Result& values, Result* vectors, Result& below, Result& above,
                               Result& norm, Result& info, int64_t start, int64_t count) {
   const TridiagonalShape shape = SplitTridiagonalBatch(diagonal, beside);
   const int64_t batch = shape.batch, n = shape.n;
-  const blocked::Chosen chosen = ReadChosenTridiagonal(n, *values, start, count);
+  const blocked::Chosen chosen = ReadChosen(*values, "the eigenvalues", n, "n", start, count);
   DispatchDtype(beside.element_type(), [&]<class T>(std::type_identity<T>) {
     using R = Real<T>;
     RunOnPath(pool,
@@ -440,7 +432,7 @@ void EighTridiagonalSubsetSolve(ffi::ThreadPool pool, ffi::AnyBuffer diagonal,
                                 ffi::AnyBuffer b, Result x, int64_t count, int64_t start) {
   const TridiagonalShape shape = SplitTridiagonalBatch(diagonal, beside);
   const int64_t batch = shape.batch, n = shape.n;
-  const blocked::Chosen chosen = ReadChosenTridiagonal(n, w, start, count);
+  const blocked::Chosen chosen = ReadChosen(w, "the eigenvalues", n, "n", start, count);
   DispatchDtype(beside.element_type(), [&]<class T>(std::type_identity<T>) {
     Elements<Real<T>>(w, batch, {count}, "the eigenvalues");
     Elements<T>(v, batch, {n, count}, "the eigenvectors");

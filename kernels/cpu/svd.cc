@@ -9,6 +9,7 @@
 // transposed.
 #include "kernels/blocked/svd.h"
 #include "kernels/cpu/cache_blocks.h"
+#include "kernels/cpu/chosen.h"
 #include "kernels/cpu/handler.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/lapack.h"
@@ -298,16 +299,6 @@ struct SvdSubsetProblem {
   }
 };
 
-blocked::Chosen ReadChosenSvd(int64_t k, const ffi::AnyBuffer& s, int64_t start, int64_t count) {
-  if (count != SplitBatch(s, 1, "the singular values").cols) {
-    throw BadArgument("the singular values", "be as many as the attribute count");
-  }
-  if (start < 0 || start > k - count) {
-    throw BadArgument("start", "be between 0 and min(m, n) - count");
-  }
-  return {.start = start, .count = count};
-}
-
 // The results that a handler may lack.
 struct SvdSubsetResults {
   Result *u = nullptr, *vh = nullptr, *below = nullptr, *above = nullptr, *norm = nullptr,
@@ -319,7 +310,8 @@ void RunSvdSubset(ffi::ThreadPool& pool, const ffi::AnyBuffer& a, Result& s, Res
                   const SvdSubsetResults& results, int64_t start, int64_t count) {
   const auto [batch, m, n] = SplitBatch(a, 2, "a");
   const int64_t k = std::min(m, n);
-  const blocked::Chosen chosen = ReadChosenSvd(k, *s, start, count);
+  const blocked::Chosen chosen =
+      ReadChosen(*s, "the singular values", k, "min(m, n)", start, count);
   DispatchDtype(a.element_type(), [&, batch = batch, m = m, n = n]<class T>(std::type_identity<T>) {
     using R = Real<T>;
     RunOnPath(pool,
@@ -410,7 +402,7 @@ void SvdSubsetSolve(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer left,
                     int64_t start) {
   const auto [batch, m, n] = SplitBatch(a, 2, "a");
   const int64_t k = std::min(m, n);
-  const blocked::Chosen chosen = ReadChosenSvd(k, s, start, count);
+  const blocked::Chosen chosen = ReadChosen(s, "the singular values", k, "min(m, n)", start, count);
   DispatchDtype(a.element_type(), [&, batch = batch, m = m, n = n]<class T>(std::type_identity<T>) {
     using R = Real<T>;
     Elements<T>(a, batch, {m, n}, "a");
