@@ -1,6 +1,6 @@
 """Measures every CPU number of README.md in one run, on one machine, and writes one file.
 
-  pip install tinygp lineax diffrax   # in this environment, or in another one for --python
+  pip install tinygp lineax diffrax   # here, or with rich and jax in an environment for --python
   python benchmarks/readme.py --output benchmarks/results/CPU-readme-DATE.json
   python tools/write_pages.py
 
@@ -55,7 +55,7 @@ def main() -> None:
   parser.add_argument("--seconds", type=float, default=0.4, help="at most, for an operation")
   parser.add_argument("--client-seconds", type=float, default=5, help="at most, for a program")
   parser.add_argument("--python", default=sys.executable, metavar="FILE",
-                      help="an interpreter that has tinygp, lineax and diffrax")
+                      help="an interpreter that has tinygp, lineax, diffrax and rich")
   parser.add_argument("--limit", type=float, default=900, help="seconds for each benchmark")
   parser.add_argument("--keep", type=pathlib.Path, metavar="FOLDER",
                       help="what is measured there is not measured again")

@@ -222,14 +222,14 @@ PROGRAMS = {
 
 
 class _Readme:
-  """The newest file of benchmarks/readme.py. One made of older runs has `dates`."""
+  """The newest file of benchmarks/readme.py."""
 
   def __init__(self):
     self.path = newest("readme")
     self.found = load(self.path)
     self.link = f"[results](benchmarks/results/{self.path.name})"
     self.machine = f"{self.found['machine']['cores']} cores of an {self.found['machine']['cpu']}"
-    self.date = self.found.get("dates", self.found["date"][:10])
+    self.date = self.found["date"][:10]
 
   def cells(self, **chosen: Any) -> list[Row]:
     return [cell for cell in self.found["cells"]
@@ -272,8 +272,9 @@ def readme_clients() -> str:
     stock, ours = (_three(1e3 * times["seconds"][key]) for key in ("jax", "ours"))
     rows.append([title, stock, ours])
   return (
-      "Libraries that call JAX become faster too. These are times of one compiled call without and "
-      f"with `accelerate()` (float64,\n{run.machine}, {run.date}, {run.link}):\n\n"
+      "Libraries that call JAX become faster too. [Most of those measured](docs/accelerate.md) gain less "
+      "than these. Times of one compiled\ncall without and with `accelerate()` "
+      f"(float64, {run.machine}, {run.date}, {run.link}):\n\n"
       + table(["Program", "Stock JAX, ms", "Accelerated, ms"], rows))
 
 
@@ -315,8 +316,8 @@ def readme_slower() -> str:
   return (
       f"- A call with one matrix of n ≤ 12 runs at {_ratio(lone[0])} to {_ratio(lone[-1])} times "
       "stock JAX's speed in these operations.\n"
-      f"- `det` of 2 by 2 matrices runs at {_ratio(det['f32'])} times stock's speed in float32. "
-      "Stock JAX uses a formula there, which XLA fuses.\n"
+      "- `det` of 2 by 2 matrices, which stock JAX computes by a formula, runs at "
+      f"{_ratio(det['f32'])} times its speed in float32, {_ratio(det['f64'])} in float64.\n"
       f"- `cholesky` of n = 128 in float64 on an H200 runs at {_ratio(gpu)} times the speed of "
       f"cuSOLVER's batched routine ([results](benchmarks/results/{SLOW_GPU})).\n"
       "- On TPUs and on AMD's or Apple's GPUs the functions call stock JAX.")
