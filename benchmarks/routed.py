@@ -161,7 +161,8 @@ def measure_cell(cell: dict[str, Any], args: argparse.Namespace) -> dict[str, An
     return lambda: jax.block_until_ready(compiled(*placed))
 
   result = run.summarise(run.measure(
-      {"ours": contestant(True), "stock": contestant(False)}, args.rounds, args.seconds_per_cell))
+      {"ours": contestant(True), "stock": contestant(False)}, args.rounds, args.seconds_per_cell,
+      clock=time.process_time if args.cpu_time else time.perf_counter))
   result["seconds"] = {
       name: run._rounded(seconds / args.calls) for name, seconds in result["seconds"].items()}
   return result
@@ -226,6 +227,8 @@ def main() -> None:
   add("--seconds-per-cell", type=float, default=0.2)
   add("--below", type=float, default=0.95, help="slower cells are measured again and listed")
   add("--minutes", type=float, default=float("inf"), help="no further cell after this time")
+  add("--cpu-time", action="store_true",
+      help="seconds of this process on processors, for a busy machine: pin it to one core")
   add("--repeats", type=int, default=2, help="of slower cells")
   add("--output", type=pathlib.Path, help="a file of JSON for all rows")
   args = parser.parse_args()

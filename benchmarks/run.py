@@ -216,20 +216,23 @@ def functions_of(
 # Time
 
 
-def _seconds(call: Callable[[], Any], calls: int) -> float:
-  start = time.perf_counter()
+Clock = Callable[[], float]
+
+
+def _seconds(call: Callable[[], Any], calls: int, clock: Clock = time.perf_counter) -> float:
+  start = clock()
   for _ in range(calls):
     call()
-  return time.perf_counter() - start
+  return clock() - start
 
 
-def _calls_per_sample(call: Callable[[], Any]) -> int:
+def _calls_per_sample(call: Callable[[], Any], clock: Clock) -> int:
   """Expects that `call` has been called, since the first call may compile."""
   start = time.perf_counter()
   while time.perf_counter() - start < WARM_UP_SECONDS:
     call()
   calls = 1
-  while _seconds(call, calls) < SAMPLE_SECONDS:
+  while _seconds(call, calls, clock) < SAMPLE_SECONDS:
     calls *= 2
   return calls
 
@@ -252,21 +255,21 @@ def wait_for_threads() -> float:
 
 def measure(
     contestants: dict[str, Callable[[], Any]], max_rounds: int, max_seconds: float,
-    slow: float = math.inf
+    slow: float = math.inf, clock: Clock = time.perf_counter
 ) -> dict[str, list[float]]:
   """The seconds of a call: for each contestant, one sample in each round.
 
   Waits for threads do not count in `max_seconds`. A contestant whose call takes more than `slow`
-  seconds has one sample.
+  seconds has one sample. `clock` is read before and after the calls of a sample.
   """
   samples: dict[str, list[float]] = {}
   calls = {}
   for name, call in contestants.items():
     call()  # compiles
-    seconds = math.inf if slow == math.inf else _seconds(call, 1)
+    seconds = math.inf if slow == math.inf else _seconds(call, 1, clock)
     samples[name] = [seconds] if slow < seconds < math.inf else []
     if not samples[name]:
-      calls[name] = _calls_per_sample(call)
+      calls[name] = _calls_per_sample(call, clock)
   order = list(calls)
   gc.collect()
   gc.disable()
@@ -280,7 +283,7 @@ def measure(
       for name in order:
         waited += wait_for_threads()
         contestants[name]()  # untimed, since another contestant has filled the caches
-        samples[name].append(_seconds(contestants[name], calls[name]) / calls[name])
+        samples[name].append(_seconds(contestants[name], calls[name], clock) / calls[name])
   finally:
     gc.enable()
   return samples
