@@ -27,40 +27,47 @@ LINALG_INLINE RealElement<E> SolveTridiagonal(int n, Tridiagonal<Pointer> a, boo
   V info{}, largest{};
   Mask<V> undefined = V{} != V{}, scaled = undefined;
   if (n > 0) a.upper[n - 1] = zero;
+  // The row that is eliminated next is in registers: each step waits for the one before.
+  E diagonal = n > 0 ? E(a.diagonal[0]) : zero, upper = n > 0 ? E(a.upper[0]) : zero;
   for (int i = 0; i < n; ++i) {
     const Pointer row = x + i * cols;
-    a.second[i] = zero;
+    E second = zero, next = zero, beside = zero;
     Divisor<E> divisor;
     if (i + 1 < n) {
       E head = a.lower[i + 1], middle = a.diagonal[i + 1], tail = a.upper[i + 1];
-      const auto exchanged = Magnitude(a.diagonal[i]) < Magnitude(head);
+      const auto exchanged = Magnitude(diagonal) < Magnitude(head);
       if (Any(exchanged)) {
-        ExchangeWhere(exchanged, a.diagonal[i], head);
-        ExchangeWhere(exchanged, a.upper[i], middle);
-        ExchangeWhere(exchanged, a.second[i], tail);
+        ExchangeWhere(exchanged, diagonal, head);
+        ExchangeWhere(exchanged, upper, middle);
+        ExchangeWhere(exchanged, second, tail);
         for (int j = 0; j < cols; ++j) ExchangeWhere(exchanged, row[j], row[cols + j]);
       }
-      const auto singular = Magnitude(a.diagonal[i]) == V{};
-      divisor = Divisor<E>(a.diagonal[i]);
+      const auto singular = Magnitude(diagonal) == V{};
+      divisor = Divisor<E>(diagonal);
       const E factor = Choose(singular, zero, divisor.Divide(head));
-      a.diagonal[i + 1] = NegMulAdd(factor, a.upper[i], middle);
-      a.upper[i + 1] = NegMulAdd(factor, a.second[i], tail);
+      next = NegMulAdd(factor, upper, middle);
+      beside = NegMulAdd(factor, second, tail);
       for (int j = 0; j < cols; ++j) row[cols + j] = NegMulAdd(factor, row[j], row[cols + j]);
     }
-    const V pivot = Magnitude(a.diagonal[i]);
+    const V pivot = Magnitude(diagonal);
     if (perturb) {
-      for (const V size : {pivot, Magnitude(a.upper[i]), Magnitude(a.second[i])}) {
+      for (const V size : {pivot, Magnitude(upper), Magnitude(second)}) {
         largest = Larger(size, largest);
       }
     } else {
       // The place of the element that was eliminated keeps the reciprocal for the way back.
-      if (i + 1 == n) divisor = Divisor<E>(a.diagonal[i]);
+      if (i + 1 == n) divisor = Divisor<E>(diagonal);
       a.lower[i] = divisor.inverse();
       scaled |= divisor.scale() != one;
     }
-    undefined |= IsNaN(a.diagonal[i]);
+    undefined |= IsNaN(diagonal);
     const auto first = (pivot == V{}) & (info == V{});
     info = first ? Number<V>(i + 1) : info;
+    a.diagonal[i] = diagonal;
+    a.upper[i] = upper;
+    a.second[i] = second;
+    diagonal = next;
+    upper = beside;
   }
   if (perturb) {
     V least = Broadcast<V>(std::numeric_limits<Lane<V>>::epsilon()) * largest;
@@ -74,13 +81,25 @@ LINALG_INLINE RealElement<E> SolveTridiagonal(int n, Tridiagonal<Pointer> a, boo
   }
   info = undefined ? Broadcast<V>(kHoldsNaN) : info;
   const auto substitute = [&](auto divide) {
+    // The unknown of the row below comes last, since it is known last.
+    if (cols == 1) {  // both unknowns below stay in registers
+      E below = zero, last = zero;
+      for (int i = n - 1; i >= 0; --i) {
+        E sum = x[i];
+        if (i + 2 < n) sum = NegMulAdd(E(a.second[i]), last, sum);
+        if (i + 1 < n) sum = NegMulAdd(E(a.upper[i]), below, sum);
+        last = below;
+        below = divide(i, sum);
+        x[i] = below;
+      }
+      return;
+    }
     for (int i = n - 1; i >= 0; --i) {
       const Pointer row = x + i * cols;
       for (int j = 0; j < cols; ++j) {
         E sum = row[j];
-        // The unknown of the row below comes last, since it is known last.
-        if (i + 2 < n) sum = NegMulAdd(a.second[i], row[2 * cols + j], sum);
-        if (i + 1 < n) sum = NegMulAdd(a.upper[i], row[cols + j], sum);
+        if (i + 2 < n) sum = NegMulAdd(E(a.second[i]), E(row[2 * cols + j]), sum);
+        if (i + 1 < n) sum = NegMulAdd(E(a.upper[i]), E(row[cols + j]), sum);
         row[j] = divide(i, sum);
       }
     }
