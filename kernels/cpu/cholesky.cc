@@ -16,6 +16,7 @@
 #include "kernels/cpu/problem.h"
 #include "kernels/cpu/substitution.h"
 #include "kernels/small/cholesky_derivative.h"
+#include "kernels/small/cholesky_rows.h"
 #include "kernels/small/positive_solve_logdet.h"
 #include "kernels/small/solve.h"
 
@@ -64,6 +65,9 @@ struct CholeskyProblem {
     const int64_t size = n * n;
     const double nanoseconds =
         SmallNanoseconds(kLanes<T>, size * kParts, n * size / 6.0 * kParts * kParts);
+    if constexpr (kLanes<T> % small::kCholeskyBlock<Element<T>> == 0) {
+      if (batch < kLeastGroup<T> && n >= small::kLeastRowsInLanes) return RunByRows(pool);
+    }
     const auto factor_group = [&]<class V>(int64_t i, V* registers) {
       auto* matrix = reinterpret_cast<Element<T, V>*>(registers);
       LoadElements(a + i * size, size, size, matrix);
@@ -85,6 +89,37 @@ struct CholeskyProblem {
           info[i] = work.Factor(part, a + i * n * n, target, run_tasks);
           if (info[i] != 0) FillTriangleWithNaN(n, part.lower, target);
         });
+  }
+
+ private:
+  // One matrix after the other, with its rows in lanes, to the bits of RunInLanes.
+  void RunByRows(ffi::ThreadPool& pool) const {
+    using Row = Vector<Real<T>, kLanes<T>>;
+    using Rows = small::RowsInLanes<Element<T, Row>>;
+    const int64_t size = n * n, padded = blocked::RoundUp(n, kLanes<T>);
+    ForEachRange(pool, batch, BlockedCholeskyNanoseconds<T>(n), [&](int64_t first, int64_t last) {
+      const Registers<Row> memory(2 * padded * n * kPartsOf<T> / kLanes<T>);
+      const Rows rows{reinterpret_cast<Element<T, Row>*>(memory.get()), ToInt(n)};
+      T* const matrix = reinterpret_cast<T*>(rows.Group(ToInt(padded)));
+      std::fill(matrix + size, matrix + padded * n, T(0));
+      for (int64_t i = first; i < last; ++i) {
+        std::copy_n(a + i * size, size, matrix);
+        Element<T>* const elements = reinterpret_cast<Element<T>*>(matrix);
+        if (!part.lower || part.symmetrize) small::LowerHermitianPart(elements, ToInt(n), part);
+        for (int64_t k = 0; k < padded; k += kLanes<T>) {
+          LoadElements(matrix + k * n, n, n, rows.Group(ToInt(k)));
+        }
+        info[i] = small::Cholesky(rows);
+        for (int64_t k = 0; k < padded; k += kLanes<T>) {
+          StoreElements(rows.Group(ToInt(k)), n, n, matrix + k * n);
+        }
+        if (!part.lower) small::FinishTriangle(elements, ToInt(n), part.lower, Real<T>(0));
+        T* const target = factor + i * size;
+        std::copy_n(matrix, size, target);
+        if (part.lower) ClearOtherTriangle(n, part.lower, target);
+        if (info[i] != 0) FillTriangleWithNaN(n, part.lower, target);
+      }
+    });
   }
 };
 

@@ -160,3 +160,37 @@ def test_in_place(dtype, rng):
   whole = np.asarray(solve(a, jnp.asarray(b)))
   for size in (1, 3, 17, 19):
     same_bits(solve(a[:size], jnp.asarray(b[:size])), whole[:size])
+
+
+@each_dtype_and_size
+@pytest.mark.parametrize("spoilt", [False, True])
+def test_cholesky(dtype, sizes, spoilt, rng):
+  """Catches another order of sums, a wrong edge of a panel or a register, and elements of the
+  other triangle that are read."""
+  options = itertools.cycle(itertools.product((False, True), (True, False)))
+  calls, expected = [], []
+  for n in (*sizes, *(() if sizes == FEW_SIZES else (40, 63, 64))):
+    upper, symmetrize = next(options)
+    a = matrices.positive_definite(rng, (WHOLE,), n, dtype)
+    if spoilt:
+      a, _ = _spoilt(rng, a, np.ones((WHOLE, n, 1)))
+      a[4, n // 2, n // 2] = -1
+      a[5, -1, 0] = a[5, 0, -1] = np.nan
+    expected.append((upper, a))
+    if not symmetrize:
+      read = np.tri(n, n, dtype=bool)
+      a = np.where(read.T if upper else read, a, np.nan).astype(dtype)
+    for result in range(2):
+      calls.append((
+          lambda a, upper=upper, symmetrize=symmetrize, result=result: linalg.cholesky_ex(
+              a, upper=upper, symmetrize_input=symmetrize)[result], (a,)))
+  results = _few_as_in_many(calls)
+  if spoilt:
+    return
+  eps = np.finfo(dtype).eps
+  for factor, info, (upper, a) in zip(results[::2], results[1::2], expected, strict=True):
+    l, n = np.asarray(factor)[0], a.shape[-1]
+    assert info[0] == 0
+    np.testing.assert_array_equal(np.tril(l, -1) if upper else np.triu(l, 1), 0)
+    product = l.conj().T @ l if upper else l @ l.conj().T
+    np.testing.assert_allclose(product, a[0], atol=2 * n * eps * np.abs(a[0]).max())
