@@ -1,6 +1,7 @@
 """Times programs of other libraries, with JAX's linear algebra and with this package's.
 
-  pip install numpyro tinygp lineax dynamax optax diffrax qpax folx gpjax kfac-jax probdiffeq
+  pip install numpyro tinygp lineax dynamax optax diffrax qpax folx gpjax kfac-jax probdiffeq \
+    optimistix dynamiqs jaxsim
   python benchmarks/clients.py
 
 prints, for the values and for the gradients:
@@ -286,6 +287,76 @@ def probdiffeq_filter():
   return lambda start: jnp.sum(jax.vmap(final)(start) ** 2), jnp.asarray(start)
 
 
+def optimistix_fits():
+  """256 fits of two decays to 20 points, by Levenberg and Marquardt's method."""
+  import optimistix
+
+  rng = np.random.default_rng(0)
+  times = jnp.linspace(0, 4, 20)
+  decays = lambda p: p[0] * jnp.exp(-p[1] * times) + p[2] * jnp.exp(-p[3] * times)
+  true = np.array([1.0, 0.4, 2.0, 2.5]) * (1 + 0.1 * rng.standard_normal((256, 4)))
+  measured = jax.vmap(decays)(jnp.asarray(true)) + 0.01 * rng.standard_normal((256, 20))
+  # Values differ by what a step below the tolerance changes, so by more than rounding.
+  method = optimistix.LevenbergMarquardt(rtol=1e-10, atol=1e-10)
+
+  def fit(y):
+    return optimistix.least_squares(
+        lambda p, y: decays(p) - y, method, jnp.array([1.0, 0.5, 2.0, 2.0]), args=y, max_steps=64,
+        throw=False).value
+
+  return lambda measured: jnp.sum(jax.vmap(fit)(measured)), measured
+
+
+def dynamiqs_rouchon():
+  """100 steps of Rouchon's method for 16 damped oscillators of 16 levels."""
+  import dynamiqs
+
+  dynamiqs.set_precision("double")
+  levels = 16
+  a = dynamiqs.destroy(levels)
+  hamiltonian = a.dag() @ a.dag() @ a @ a + 0.5 * (a + a.dag())
+  times = jnp.linspace(0, 0.5, 3)
+
+  def photons(rate):
+    found = dynamiqs.mesolve(
+        hamiltonian, [jnp.sqrt(rate) * a], dynamiqs.coherent(levels, 1.0), times,
+        exp_ops=[a.dag() @ a], method=dynamiqs.method.Rouchon2(dt=5e-3), progress_meter=False)
+    return found.expects[0, -1].real
+
+  return lambda rates: jnp.sum(jax.vmap(photons)(rates)), jnp.linspace(0.5, 1.5, 16)
+
+
+def _arm(joints):
+  """An arm of equal links on the ground, in the format SDF."""
+  inertia = "".join(f"<i{axes}>{0.02 * (axes[0] == axes[1])}</i{axes}>" for axes in (
+      "xx", "xy", "xz", "yy", "yz", "zz"))
+  link = ('<link name="link{0}"><pose relative_to="{1}">0 0 0 0 0 0</pose><inertial><pose>0 0 0.1 '
+          f"0 0 0</pose><mass>1</mass><inertia>{inertia}</inertia></inertial></link>")
+  joint = ('<joint name="joint{0}" type="revolute"><pose relative_to="link{0}">0 0 0.2 0 0 0</pose>'
+           "<parent>link{0}</parent><child>link{1}</child><axis><xyz>{2}</xyz><limit>"
+           "<lower>-3</lower><upper>3</upper><effort>9</effort></limit></axis></joint>")
+  parts = [link.format(i, f"joint{i - 1}" if i else "__model__") for i in range(joints + 1)]
+  parts += [joint.format(i, i + 1, "0 1 0" if i % 2 else "0 0 1") for i in range(joints)]
+  base = '<joint name="base" type="fixed"><parent>world</parent><child>link0</child></joint>'
+  return f'<sdf version="1.10"><model name="arm">{"".join(parts)}{base}</model></sdf>'
+
+
+def jaxsim_arms():
+  """The accelerations of 256 arms of 7 joints, from their mass matrices."""
+  import jaxsim.api as js
+
+  joints = 7
+  model = js.model.JaxSimModel.build_from_model_description(model_description=_arm(joints))
+
+  def accelerations(positions):
+    data = js.data.JaxSimModelData.build(
+        model=model, joint_positions=positions, joint_velocities=0.1 * jnp.ones(joints))
+    return js.model.forward_dynamics_crb(model=model, data=data)[1]
+
+  positions = np.random.default_rng(0).uniform(-1, 1, (256, joints))
+  return lambda positions: jnp.sum(jax.vmap(accelerations)(positions) ** 2), jnp.asarray(positions)
+
+
 PROGRAMS = {
     "tinygp, 1 process of 100": Program("tinygp", tinygp_regression),
     "tinygp, 512 of 24": Program("tinygp", tinygp_ensemble),
@@ -303,7 +374,10 @@ PROGRAMS = {
     "folx, 64 of 16": Program("folx", folx_energy, differentiable=False),
     "gpjax, 300 points": Program("gpjax", gpjax_regression),
     "kfac-jax, 64 inverses of 64": Program("kfac-jax", kfac_inverses, differentiable=False),
-    "probdiffeq, 64 of 2": Program("probdiffeq", probdiffeq_filter)}
+    "probdiffeq, 64 of 2": Program("probdiffeq", probdiffeq_filter),
+    "optimistix, 256 fits of 4": Program("optimistix", optimistix_fits),
+    "dynamiqs Rouchon, 16 of 16": Program("dynamiqs", dynamiqs_rouchon),
+    "jaxsim, 256 arms of 7": Program("jaxsim", jaxsim_arms, differentiable=False)}
 
 MODES = {"jax": {"enabled": False}, "accelerated": {}, "products": {"products": True}}
 
@@ -387,7 +461,9 @@ def compare(program: Program, gradient: bool, args: argparse.Namespace) -> dict[
   with turn(args.turns):
     for mode, call in compiled.items():
       results[mode] = [np.asarray(x) for x in jax.tree.leaves(call(operand))]
-    samples = measure(contestants, args.rounds, args.seconds)
+    samples = measure(
+        contestants, args.rounds, args.seconds,
+        clock=time.process_time if args.cpu_time else time.perf_counter)
     spent = shares(compiled["jax"], operand, float(np.median(samples["jax"])))
   times = {
       mode: summarise({"ours": samples[mode], "jax": samples["jax"]})
@@ -431,7 +507,7 @@ def measure_apart(
   command = [sys.executable, __file__, "--worker", "--programs", name]
   for option in ("rounds", "seconds", "compilations"):
     command += [f"--{option}", str(getattr(args, option))]
-  command += ["--turns", turns]
+  command += ["--turns", turns, *["--cpu-time"] * args.cpu_time]
   missing = None
   with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT) as process:
     try:
@@ -461,6 +537,8 @@ def main() -> None:
   parser.add_argument("--programs", nargs="+", choices=PROGRAMS, default=list(PROGRAMS))
   parser.add_argument("--rounds", type=int, default=9)
   parser.add_argument("--seconds", type=float, default=5, help="at most, for one row")
+  parser.add_argument("--cpu-time", action="store_true",
+                      help="seconds of the process on processors, for a busy machine")
   parser.add_argument("--limit", type=float, default=120,
                       help="seconds for one program in all, its waits for turns included")
   parser.add_argument("--compilations", type=int, default=3, help="of each, whose times are taken")
