@@ -17,15 +17,16 @@ import numpy as np
 import linalg
 
 
-def matrices(batch, n):
+def matrices(batch, n, dtype="float32"):
   a = np.random.default_rng(0).standard_normal((batch, n, n))
-  return (jnp.asarray(a @ a, "float32"),)
+  return (jnp.asarray(a @ a, dtype),)
 
 
 TIMED = {
-    f"{batch} of {n}, float32": (
-        jax.vmap(jax.scipy.linalg.sqrtm), linalg.sqrtm, lambda batch=batch, n=n: matrices(batch, n))
-    for batch, n in ((64, 8), (16, 32), (1, 100))}
+    f"{batch} of {n}, {dtype}": (
+        jax.vmap(jax.scipy.linalg.sqrtm), linalg.sqrtm,
+        lambda batch=batch, n=n, dtype=dtype: matrices(batch, n, dtype))
+    for batch, n in ((64, 8), (16, 32), (1, 100)) for dtype in ("float32", "float64")}
 
 
 def main() -> None:
