@@ -181,7 +181,7 @@ LINALG_INLINE void ForEachSquare(int64_t count, Body&& body) {
 
 template <class V, int kPiece = kLanesOf<V>>
 LINALG_INLINE void Pack(const Lane<V>* source, int64_t stride, int64_t count, V* target) {
-  if (count == 0) return;
+  if (count <= 0) return;
   if constexpr (kLanesOf<V> == 1) {
     std::memcpy(target, static_cast<const void*>(source), count * sizeof(V));
   } else if constexpr (kPiece == 1) {
