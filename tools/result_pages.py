@@ -300,7 +300,8 @@ def readme_speed() -> str:
       "in float32, and medians of the\nratios of calls made in turn. The CPU is "
       f"{run.machine} with AVX-512, {run.date} ({run.link}; the last row's are\n"
       f"[here](benchmarks/results/{GPU})). [Speed on a CPU](docs/speed_cpu.md) has all tables and "
-      "their commands, and\n[speed on GPUs](docs/cuda_speed.md) those of GPUs.\n\n"
+      "their commands,\n[speed on GPUs](docs/cuda_speed.md) those of GPUs, and [the roofline](docs/roofline.md) "
+      "other libraries and the machine's bounds.\n\n"
       + table(["Operation", "Stock JAX, ms", "linalg, ms", "Times as fast, float32 / float64"],
               rows))
 
