@@ -310,17 +310,21 @@ def readme_slower() -> str:
   run = _Readme()
   lone = sorted(
       speedup(cell) for cell in run.cells(batch=1) if cell["n"] <= 12)
-  det = {cell["dtype"]: speedup(cell) for cell in run.cells(op="det", n=2, batch=4096)}
+  sizes = sorted({cell["n"] for cell in run.cells(batch=1) if cell["n"] <= 12})
+  names = ", ".join(dict.fromkeys(f"`{cell['op']}`" for cell in run.cells(batch=1, n=sizes[0])))
+  titles = {"f32": "float32", "f64": "float64"}
+  det = {titles[cell["dtype"]]: speedup(cell) for cell in run.cells(op="det", n=2, batch=4096)}
+  slower = min(det, key=lambda dtype: det[dtype])
   (gpu,) = (
       speedup(cell) for cell in load(RESULTS / SLOW_GPU)["cells"]
       if (cell["op"], cell["n"], cell["dtype"]) == ("cholesky", 128, "f64"))
   return (
-      f"- A call with one matrix of n ≤ 12 runs at {_ratio(lone[0])} to {_ratio(lone[-1])} times "
-      "stock JAX's speed in these operations.\n"
-      "- `det` of 2 by 2 matrices, which stock JAX computes by a formula, runs at "
-      f"{_ratio(det['f32'])} times its speed in float32, {_ratio(det['f64'])} in float64.\n"
-      f"- `cholesky` of n = 128 in float64 on an H200 runs at {_ratio(gpu)} times the speed of "
-      f"cuSOLVER's batched routine ([results](benchmarks/results/{SLOW_GPU})).\n"
+      f"- One matrix of n = {sizes[0]} or {sizes[-1]} runs at {_ratio(lone[0])} to "
+      f"{_ratio(lone[-1])} times stock JAX's speed in {names}.\n"
+      f"- `det` of 2 by 2 matrices in {slower}, which stock JAX computes by a formula, runs at "
+      f"{_ratio(det[slower])} times its speed.\n"
+      f"- `cholesky` of n = 128 in float64 on an H200 ran at {_ratio(gpu)} times the speed of "
+      f"cuSOLVER's batched routine ([results](benchmarks/results/{SLOW_GPU}); changed and not timed since).\n"
       "- On TPUs and on AMD's or Apple's GPUs the functions call stock JAX.")
 
 
