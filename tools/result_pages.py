@@ -4,7 +4,7 @@ import functools
 import json
 import math
 import pathlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -331,3 +331,67 @@ def readme_slower() -> str:
 README = {
     "readme-small": readme_small, "readme-clients": readme_clients, "readme-speed": readme_speed,
     "readme-slower": readme_slower}
+
+# docs/speed_recursions.md
+
+
+def _contenders(kind: str, columns: list[str], name: Callable[[Row], str]) -> str:
+  """A row for each cell: the time with the package, and how many times as fast it is as others."""
+  path = newest(kind)
+  found = load(path)
+  rows = []
+  for cell in found["cells"]:
+    ratios = [cell["speedup"].get(column, {}).get("median") for column in columns]
+    if any(ratios):
+      rows.append([
+          name(cell), _three(1e3 * cell["seconds"]["ours"]),
+          *("–" if ratio is None else _three(ratio) for ratio in ratios)])
+  header = ["", "`linalg`, ms", *(column[0].upper() + column[1:] for column in columns)]
+  return table(header, rows) + "\n" + described(found, path)
+
+
+def _gradient(cell: Row) -> str:
+  return ", with gradient" if cell["gradient"] else ""
+
+
+def recursions_block_tridiagonal() -> str:
+  return _contenders(
+      "block-tridiagonal", ["stock scan", "solvax, cyclic", "by factor", "ours, general"],
+      lambda cell: f"d = {cell['d']}, {cell['batch']} × {cell['steps']}{_gradient(cell)}")
+
+
+def recursions_long() -> str:
+  """One system of many blocks, on one thread and on two."""
+  cells = [cell for cell in load(newest("block-tridiagonal"))["cells"] if cell["threads"]]
+  rows = []
+  for one in cells:
+    (two,) = (
+        cell for cell in cells
+        if cell["threads"] == 2 and all(cell[key] == one[key] for key in ("d", "gradient")))
+    if one["threads"] == 1:
+      times = [1e3 * cell["seconds"]["ours"] for cell in (one, two)]
+      rows.append([f"d = {one['d']}{_gradient(one)}", *map(_three, (*times, times[0] / times[1]))])
+  return table(["", "one thread, ms", "two threads, ms", "Times as fast"], rows)
+
+
+def recursions_kalman() -> str:
+  return _contenders(
+      "kalman", ["scan", "scan, accelerated", "dynamax", "dynamax, accelerated"],
+      lambda cell: f"{cell['function']}, {cell['batch']} × {cell['steps']}{_gradient(cell)}")
+
+
+def recursions_densities() -> str:
+  return _contenders(
+      "densities", ["stock", "apart"],
+      lambda cell: f"n = {cell['program'].removeprefix('density_')}{_gradient(cell)}")
+
+
+def recursions_subset() -> str:
+  return _contenders(
+      "subset", ["whole"], lambda cell: f"`{cell['operation']}`, {cell['dtype']}{_gradient(cell)}")
+
+
+RECURSIONS = {
+    "recursions-block-tridiagonal": recursions_block_tridiagonal, "recursions-long": recursions_long,
+    "recursions-kalman": recursions_kalman, "recursions-densities": recursions_densities,
+    "recursions-subset": recursions_subset}
