@@ -272,8 +272,8 @@ def readme_clients() -> str:
     stock, ours = (_three(1e3 * times["seconds"][key]) for key in ("jax", "ours"))
     rows.append([title, stock, ours])
   return (
-      "Libraries that call JAX become faster too. [Most of those measured](docs/accelerate.md) gain less "
-      "than these. Times of one compiled\ncall without and with `accelerate()` "
+      "Libraries that call JAX become faster too. "
+      "[Most of those measured](docs/accelerate.md) gain less than these. Times of one compiled\ncall without and with `accelerate()` "
       f"(float64, {run.machine}, {run.date}, {run.link}):\n\n"
       + table(["Program", "Stock JAX, ms", "Accelerated, ms"], rows))
 
@@ -300,8 +300,8 @@ def readme_speed() -> str:
       "in float32, and medians of the\nratios of calls made in turn. The CPU is "
       f"{run.machine} with AVX-512, {run.date} ({run.link}; the last row's are\n"
       f"[here](benchmarks/results/{GPU})). [Speed on a CPU](docs/speed_cpu.md) has all tables and "
-      "their commands,\n[speed on GPUs](docs/cuda_speed.md) those of GPUs, and [the roofline](docs/roofline.md) "
-      "other libraries and the machine's bounds.\n\n"
+      "their commands,\n[speed on GPUs](docs/cuda_speed.md) those of GPUs, and "
+      "[the roofline](docs/roofline.md) other libraries and the machine's bounds.\n\n"
       + table(["Operation", "Stock JAX, ms", "linalg, ms", "Times as fast, float32 / float64"],
               rows))
 
@@ -324,7 +324,8 @@ def readme_slower() -> str:
       f"- `det` of 2 by 2 matrices in {slower}, which stock JAX computes by a formula, runs at "
       f"{_ratio(det[slower])} times its speed.\n"
       f"- `cholesky` of n = 128 in float64 on an H200 ran at {_ratio(gpu)} times the speed of "
-      f"cuSOLVER's batched routine ([results](benchmarks/results/{SLOW_GPU}); changed and not timed since).\n"
+      f"cuSOLVER's batched routine ([results](benchmarks/results/{SLOW_GPU}); changed and not "
+      "timed since).\n"
       "- On TPUs and on AMD's or Apple's GPUs the functions call stock JAX.")
 
 
@@ -392,6 +393,6 @@ def recursions_subset() -> str:
 
 
 RECURSIONS = {
-    "recursions-block-tridiagonal": recursions_block_tridiagonal, "recursions-long": recursions_long,
-    "recursions-kalman": recursions_kalman, "recursions-densities": recursions_densities,
-    "recursions-subset": recursions_subset}
+    "recursions-block-tridiagonal": recursions_block_tridiagonal,
+    "recursions-long": recursions_long, "recursions-kalman": recursions_kalman,
+    "recursions-densities": recursions_densities, "recursions-subset": recursions_subset}
