@@ -273,8 +273,8 @@ def readme_clients() -> str:
     rows.append([title, stock, ours])
   return (
       "Libraries that call JAX become faster too. "
-      "[Most of those measured](docs/accelerate.md) gain less than these. Times of one compiled\ncall without and with `accelerate()` "
-      f"(float64, {run.machine}, {run.date}, {run.link}):\n\n"
+      "[Most of those measured](docs/accelerate.md) gain less than these. Times of one compiled\n"
+      f"call without and with `accelerate()` (float64, {run.machine}, {run.date}, {run.link}):\n\n"
       + table(["Program", "Stock JAX, ms", "Accelerated, ms"], rows))
 
 
