@@ -57,8 +57,8 @@ def times_inverse(r, x):
 def _square_tangents(q, r, da):
   """`thin_tangents` of a square A, where Q C is dA R⁻¹.
 
-  Only the strictly lower triangle of C counts, and the imaginary part of its diagonal. If A is real,
-  they do not depend on the last column of R⁻¹, which is large where A is nearly singular.
+  Only the strictly lower triangle of C counts, and the imaginary part of its diagonal. If A is
+  real, they do not depend on the last column of R⁻¹, which is large where A is nearly singular.
   """
   f = product(q, da, adjoint_a=True)
   skew = skew_of_lower(times_inverse(r, f))
