@@ -22,15 +22,16 @@ namespace small {
                                                     E*, int, bool);
 #define LINALG_BLOCK_TRIANGLE(declare, E, adjoint)                                           \
   declare template void SolveAnyTriangle<adjoint>(int, int, const E*, const RealElement<E>*, \
-                                                  const RightHandSide<E>&, E*);
-#define LINALG_BLOCK_STEPS(declare, T, Of)           \
-  LINALG_BLOCK_PRODUCT(declare, Of<T>, false, false) \
-  LINALG_BLOCK_PRODUCT(declare, Of<T>, false, true)  \
-  LINALG_BLOCK_PRODUCT(declare, Of<T>, true, false)  \
-  LINALG_BLOCK_PRODUCT(declare, Of<T>, true, true)   \
-  LINALG_BLOCK_TRIANGLE(declare, Of<T>, false)       \
-  LINALG_BLOCK_TRIANGLE(declare, Of<T>, true)        \
-  declare template RealElement<Of<T>> AnyCholesky(Of<T>*, int, RealElement<Of<T>>*);
+                                                  const RightHandSide<E>&, E*, bool);
+#define LINALG_BLOCK_STEPS(declare, T, Of)                                         \
+  LINALG_BLOCK_PRODUCT(declare, Of<T>, false, false)                               \
+  LINALG_BLOCK_PRODUCT(declare, Of<T>, false, true)                                \
+  LINALG_BLOCK_PRODUCT(declare, Of<T>, true, false)                                \
+  LINALG_BLOCK_PRODUCT(declare, Of<T>, true, true)                                 \
+  LINALG_BLOCK_TRIANGLE(declare, Of<T>, false)                                     \
+  LINALG_BLOCK_TRIANGLE(declare, Of<T>, true)                                      \
+  declare template RealElement<Of<T>> FactorAnyDiagonal(int, const Of<T>*, Of<T>*, \
+                                                        RealElement<Of<T>>*);
 
 LINALG_EACH_ELEMENT(LINALG_BLOCK_STEPS, extern)
 
