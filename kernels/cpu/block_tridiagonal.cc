@@ -259,7 +259,8 @@ void SolveLogdet(ffi::ThreadPool pool, ffi::AnyBuffer diagonal, ffi::AnyBuffer l
                                         .b = Elements<T>(b, batch, core, "b"),
                                         .x = ResultElements<T>(x, batch, core, "x"),
                                         .results = ReadDeterminants<T>(batch, logdet, info)};
-    RunSystems<T>(pool, problem);
+    if (shape.steps < kLongSteps) return RunSystems<T>(pool, problem);
+    SolveLogdetInChunks(pool, problem.a, cols, problem.b, problem.x, problem.results);
   });
 }
 

@@ -95,6 +95,11 @@ DeterminantResults<T> ReadDeterminants(int64_t batch, Result& logdet, Result& in
           Elements<int32_t>(info, batch, {}, "info")};
 }
 
+// Solves long systems in chunks, in two passes over A.
+template <class T>
+void SolveLogdetInChunks(ffi::ThreadPool& pool, const TridiagonalBlocks<T>& a, int64_t cols,
+                         const T* b, T* x, const DeterminantResults<T>& results);
+
 // Results with the blocks of each system. All become NaN for a system that failed: its first blocks
 // are finite.
 template <class T>
