@@ -22,7 +22,7 @@ from linalg.structured._kalman_operations import (
   smoother_vjp_p,
 )
 
-ONE_IN = 2
+ONE_IN = 3
 
 # The parameters, and their sizes without batch and steps.
 CORES = {
