@@ -26,6 +26,10 @@ inline BlockTridiagonalShape ReadBlockTridiagonalShape(const ffi::AnyBuffer& dia
   return {.batch = shape.batch, .steps = dimensions[dimensions.size() - 3], .d = shape.rows};
 }
 
+// The steps from which a system is divided in chunks. linalg/structured/_partition.py has the same
+// number.
+inline constexpr int64_t kLongSteps = 4096;
+
 // The steps of a chunk of a long system, about √steps. linalg/structured/_partition.py has the same
 // rule. It depends on the number of steps alone, and so do the bits.
 inline int64_t ChunkWidth(int64_t steps) {

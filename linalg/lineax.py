@@ -301,21 +301,34 @@ def _(operator):
 def _(operator):
   definite = lx.is_positive_semidefinite(operator) or lx.is_negative_semidefinite(operator)
   real = not jnp.iscomplexobj(operator.diagonal)
-  return lx.symmetric_tag in operator.tags or (definite and real)
+  marked = lx.symmetric_tag in operator.tags or lx.is_diagonal(operator)
+  return marked or (definite and real)
 
 
 @lx.is_tridiagonal.register(BlockTridiagonalLinearOperator)
 def _(operator):
-  return operator.diagonal.shape[-1] == 1
+  marked = lx.tridiagonal_tag in operator.tags or lx.is_diagonal(operator)
+  return marked or operator.diagonal.shape[-1] == 1
 
 
 @lx.is_diagonal.register(BlockTridiagonalLinearOperator)
+def _(operator):
+  return lx.diagonal_tag in operator.tags or operator.in_size() == 1
+
+
 @lx.is_lower_triangular.register(BlockTridiagonalLinearOperator)
+def _(operator):
+  return lx.lower_triangular_tag in operator.tags
+
+
 @lx.is_upper_triangular.register(BlockTridiagonalLinearOperator)
+def _(operator):
+  return lx.upper_triangular_tag in operator.tags
+
+
 @lx.has_unit_diagonal.register(BlockTridiagonalLinearOperator)
 def _(operator):
-  del operator
-  return False
+  return lx.unit_diagonal_tag in operator.tags
 
 
 def _blocks_of(operator):

@@ -77,6 +77,42 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         for x in dtypes], ids=lambda dtype: dtype.name)
 
 
+class FewExtended:
+  """Makes no items of values marked `extended`. A third of the time of collection would go to them.
+
+  One item of a test stays that is `extended` as a whole.
+  """
+
+  def __init__(self):
+    self.files: set[pathlib.Path] = set()
+
+  @pytest.hookimpl(tryfirst=True)  # before parameters are read
+  def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+    test, parametrize = metafunc.definition, metafunc.parametrize
+    if _chooses_items(metafunc.config):
+      return
+    whole = test.get_closest_marker("extended") is not None
+    is_extended = lambda value: any(x.name == "extended" for x in getattr(value, "marks", ()))
+
+    def parametrize_few(names, values, *, ids=None, _param_mark=None, **options):
+      del _param_mark  # pytest keeps the ids of all values there
+      values = list(values)
+      kept = [i for i, x in enumerate(values) if not (whole or is_extended(x))] or [0]
+      if len(kept) < len(values):
+        self.files.add(test.path)
+        values = [values[i] for i in kept]
+        if ids is not None and not callable(ids):
+          ids = [x for i, x in enumerate(ids) if i in kept]
+      parametrize(names, values, ids=ids, **options)
+
+    metafunc.parametrize = parametrize_few
+
+
+def _chooses_items(config: pytest.Config) -> bool:
+  """Whether tests were chosen by marks or by name, so that `extended` ones may be among them."""
+  return bool(config.option.markexpr) or any("::" in argument for argument in config.args)
+
+
 def _wants(config: pytest.Config, mark: str) -> bool:
   return mark in (config.option.markexpr or "")
 
@@ -119,13 +155,13 @@ def _is_left_out(config: pytest.Config, item: pytest.Item) -> bool:
   return rarer is not None and not _wants(config, rarer)
 
 
-_EXTENDED = pytest.StashKey[set[pathlib.Path]]()
+_FEW_EXTENDED = pytest.StashKey[FewExtended]()
 
 
 @pytest.fixture
 def extended_files(request: pytest.FixtureRequest) -> set[pathlib.Path]:
   """The collected files that have tests marked `extended`."""
-  return request.config.stash[_EXTENDED]
+  return request.config.stash[_FEW_EXTENDED].files
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -141,6 +177,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+  config.stash[_FEW_EXTENDED] = FewExtended()
+  config.pluginmanager.register(config.stash[_FEW_EXTENDED])
   if config.option.device == "gpu":
     jax.config.update("jax_platforms", "cuda,cpu")
     # References are products. By default, float32 products on a GPU keep ten bits of the fraction.
@@ -160,7 +198,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
   for chosen in left:
     for item in chosen([x for x in items if not x.get_closest_marker("extended")]):
       item.add_marker("extended")
-  config.stash[_EXTENDED] = {item.path for item in items if item.get_closest_marker("extended")}
+  config.stash[_FEW_EXTENDED].files |= {
+      item.path for item in items if item.get_closest_marker("extended")}
   left_out = {item for item in items if _is_left_out(config, item)}
   config.hook.pytest_deselected(items=list(left_out))
   items[:] = [item for item in items if item not in left_out]

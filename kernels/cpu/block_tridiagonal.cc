@@ -5,6 +5,7 @@
 // blocks whatever the number of steps.
 #include "kernels/cpu/block_tridiagonal.h"
 
+#include "kernels/cpu/block_tridiagonal_factors.h"
 #include "kernels/cpu/handler.h"
 
 namespace linalg {
@@ -185,96 +186,6 @@ constexpr bool IsScalar(N n, M k) {
   }
 }
 
-// The factors of all steps of a group, and the right-hand sides that they turn into solutions.
-template <class E>
-struct FactorsInLanes {
-  using V = RealElement<E>;
-
-  // The elements of a system with right-hand sides of so many columns.
-  static int64_t Size(const Shape& shape, int64_t cols) {
-    return shape.steps * (2 * shape.block() + shape.d * (cols + 1));
-  }
-
-  FactorsInLanes(int64_t n, int64_t k, int64_t steps, E* memory)
-      : steps(steps),
-        l(memory),
-        adjoints(l + steps * n * n),
-        y(adjoints + steps * n * n),
-        reciprocals(reinterpret_cast<V*>(y + steps * n * k)),
-        end(y + steps * (n * k + n)) {}
-
-  // Factors, and solves with L. `lower` is a workspace of the blocks of a run.
-  template <class T, class N, class M, bool kConjugate = false>
-  LINALG_INLINE void Forward(N n, M k, const TridiagonalBlocks<T>& a, int64_t i, const T* b,
-                             E* lower, FactorState<V>& state) const {
-    const int64_t steps = a.shape.steps, below = a.shape.below(), block = n * n, size = n * k;
-    const int64_t run = BlocksOfRun(n);
-    for (int64_t first = 0; first < steps; first += run) {
-      const int64_t last = std::min(steps, first + run);
-      const auto load = [=](const T* source, int64_t stride, int64_t end, int64_t each, E* target) {
-        const int64_t moved = std::max<int64_t>(end - first, 0) * each;
-        Prefetch<E>(source + first * each + moved, stride * each, moved);
-        LoadElements(source + first * each, stride * each, moved, target);
-      };
-      load(a.Diagonal(i), steps, last, block, l + first * block);
-      load(a.Lower(i), below, std::min(below, last), block, lower);
-      load(b + i * steps * size, steps, last, size, y + first * size);
-      for (int64_t t = first; t < last; ++t) {
-        const E* const previous = t > 0 ? adjoints + (t - 1) * block : nullptr;
-        E *const own = l + t * block, *const own_y = y + t * size;
-        V* const inverse = reciprocals + t * n;
-        state.Add(n, t, small::FactorDiagonal(n, previous, own, inverse), own);
-        if constexpr (kConjugate && kIsComplex<T>) {
-          for (int64_t j = 0; j < size; ++j) own_y[j] = Conj(own_y[j]);
-        }
-        if (t > 0) {
-          small::AddProduct<false, true>(n, k, n, previous, n, own_y - size, k, own_y, k);
-        }
-        small::SolveTriangle<false>(n, k, own, inverse, own_y);
-        if (t < below) {
-          small::FactorLowerAdjoint(n, own, inverse, lower + (t - first) * block,
-                                    adjoints + t * block);
-        }
-      }
-    }
-  }
-
-  // Forward for blocks of one row and one right-hand side. `adjoints` and y are what
-  // EliminateScalars leaves.
-  template <bool kConjugate, class T>
-  LINALG_INLINE void ForwardScalars(const TridiagonalBlocks<T>& a, int64_t i, const T* b,
-                                    FactorState<V>& state) const {
-    LoadElements(a.Diagonal(i), steps, steps, l);
-    LoadElements(a.Lower(i), steps - 1, steps - 1, adjoints);
-    LoadElements(b + i * steps, steps, steps, y);
-    if constexpr (kConjugate && kIsComplex<T>) {
-      for (int64_t t = 0; t < steps; ++t) y[t] = Conj(y[t]);
-    }
-    small::EliminateScalars(steps, l, adjoints, y, [&](int64_t t, V pivot) {
-      state.AddPivot(t, pivot);
-      reciprocals[t] = pivot;
-    });
-  }
-
-  // The solution of step t, after that of the next one.
-  template <class N, class M>
-  LINALG_INLINE void Back(N n, M k, int64_t t) const {
-    const int64_t block = n * n, size = n * k;
-    E* const own = y + t * size;
-    if (t + 1 < steps) {
-      small::AddProduct<false, false>(n, k, n, adjoints + t * block, n, own + size, k, own, k);
-    }
-    small::SolveTriangle<true>(n, k, l + t * block, reciprocals + t * n, own);
-  }
-
-  int64_t steps;
-  E* l;
-  E* adjoints;  // Bᴴ of each step
-  E* y;
-  V* reciprocals;
-  E* end;
-};
-
 // Factors and solves in one pass. The factors stay in lanes.
 template <class T>
 struct SolveLogdetProblem {
@@ -301,21 +212,14 @@ struct SolveLogdetProblem {
   template <class E, class N, class M>
   void RunGroup(N n, M k, int64_t i, E* memory) const {
     using V = RealElement<E>;
-    const int64_t steps = shape.steps, size = n * k, run = BlocksOfRun(n);
+    const int64_t steps = shape.steps, size = n * k;
     const FactorsInLanes<E> factors(n, k, steps, memory);
     FactorState<V> state;
     if (IsScalar(n, k)) {
       RunScalars(factors, i, state);
       return Fail<V>(i);
     }
-    factors.Forward(n, k, a, i, b, factors.end, state);
-    for (int64_t t = steps - 1; t >= 0; --t) {
-      factors.Back(n, k, t);
-      if (t % run == 0) {
-        const int64_t moved = std::min(steps - t, run) * size;
-        StoreElements(factors.y + t * size, moved, steps * size, x + (i * steps + t) * size);
-      }
-    }
+    factors.Solve(n, k, AllSteps(a, i, b, size), x + i * steps * size, state);
     state.Store(n, results.logdet + i, results.info + i);
     Fail<V>(i);
   }
@@ -325,7 +229,7 @@ struct SolveLogdetProblem {
   void RunScalars(const FactorsInLanes<E>& factors, int64_t i,
                   FactorState<RealElement<E>>& state) const {
     const int64_t steps = shape.steps;
-    factors.template ForwardScalars<false>(a, i, b, state);
+    factors.template ForwardScalars<false>(AllSteps(a, i, b, 1), state);
     E* const y = factors.y;
     for (int64_t t = steps - 2; t >= 0; --t) {
       y[t] = small::BackScalar(factors.adjoints[t], y[t + 1], y[t]);
@@ -349,12 +253,14 @@ void SolveLogdet(ffi::ThreadPool pool, ffi::AnyBuffer diagonal, ffi::AnyBuffer l
   const int64_t batch = shape.batch, cols = SplitBatch(b, 3, "b").cols;
   const CoreShape core = {shape.steps, shape.d, cols};
   DispatchDtype(diagonal.element_type(), [&]<class T>(std::type_identity<T>) {
-    RunSystems<T>(pool, SolveLogdetProblem<T>{.shape = shape,
-                                              .a = ReadBlocks<T>(shape, diagonal, lower),
-                                              .count = cols,
-                                              .b = Elements<T>(b, batch, core, "b"),
-                                              .x = ResultElements<T>(x, batch, core, "x"),
-                                              .results = ReadDeterminants<T>(batch, logdet, info)});
+    const SolveLogdetProblem<T> problem{.shape = shape,
+                                        .a = ReadBlocks<T>(shape, diagonal, lower),
+                                        .count = cols,
+                                        .b = Elements<T>(b, batch, core, "b"),
+                                        .x = ResultElements<T>(x, batch, core, "x"),
+                                        .results = ReadDeterminants<T>(batch, logdet, info)};
+    if (shape.steps < kLongSteps) return RunSystems<T>(pool, problem);
+    SolveLogdetInChunks(pool, problem.a, cols, problem.b, problem.x, problem.results);
   });
 }
 
@@ -396,7 +302,7 @@ struct SolveLogdetVjpProblem {
     E* const inverse = solution + steps * size;
     E* const work = inverse + block;
     E* const halves = work + 3 * block;  // x / 2 at a step
-    E* const lower = halves + size;      // of a run; then one block of A⁻¹ below the diagonal
+    E* const lower = halves + size;      // of a run
     LoadElements(x + columns, steps * size, steps * size, solution);
     V logdet;
     LoadElements(logdet_ct + i, 1, 1, &logdet);
@@ -406,20 +312,21 @@ struct SolveLogdetVjpProblem {
       return Fail(i, state);
     }
     // The conjugate of x̄ is solved for: conjugates of cotangents are gradients.
-    factors.template Forward<T, N, M, /*kConjugate=*/true>(n, k, a, i, x_ct, lower, state);
-    const V half = Broadcast<V>(0.5f), twice = logdet + logdet;
+    factors.template Forward<T, N, M, /*kConjugate=*/true>(n, k, AllSteps(a, i, x_ct, size), lower,
+                                                           state);
+    const V half = Broadcast<V>(0.5f), minus_twice = Broadcast<V>(-2) * logdet;
     for (int64_t t = steps - 1; t >= 0; --t) {
       factors.Back(n, k, t);
       E *const own = factors.l + t * block, *const beside = factors.adjoints + t * block;
       const E *const y = factors.y + t * size, *const x = solution + t * size;
-      if (t < below) small::AdjointTo(n, beside, lower);
-      small::InverseBlocksStep(n, own, factors.reciprocals + t * n, t < below ? lower : nullptr,
-                               inverse, work);
+      small::InverseBlocksStep</*kAdjoint=*/true>(n, own, factors.reciprocals + t * n,
+                                                  t < below ? beside : nullptr, inverse, work);
       for (int j = 0; j < size; ++j) halves[j] = half * x[j];
-      small::OuterProductsCotangent(n, k, logdet, inverse, y, halves, halves, y, own);
+      small::OuterProductsCotangent<true>(n, k, logdet, inverse, y, halves, halves, y, own);
       small::MirrorLower(n, own);
       if (t < below) {
-        small::OuterProductsCotangent(n, k, twice, lower, y + size, x, x + size, y, beside);
+        small::OuterProductsCotangent<false>(n, k, minus_twice, work + 2 * block, y + size, x,
+                                             x + size, y, beside);
       }
       if (t % run == 0) Store(n, k, factors, i, t);
     }
@@ -431,7 +338,7 @@ struct SolveLogdetVjpProblem {
   void RunScalars(const FactorsInLanes<E>& factors, int64_t i, const E* solution, V logdet,
                   FactorState<V>& state) const {
     const int64_t steps = shape.steps;
-    factors.template ForwardScalars<true>(a, i, x_ct, state);
+    factors.template ForwardScalars<true>(AllSteps(a, i, x_ct, 1), state);
     E *const y = factors.y, *const own = factors.l, *const beside = factors.adjoints;
     const V one = Broadcast<V>(1), twice = logdet + logdet;
     V inverse = one / factors.reciprocals[steps - 1];
@@ -540,8 +447,9 @@ struct InverseBlocksProblem {
       for (int64_t t = last - 1; t >= first; --t) {
         E* const l = blocks.At(t);
         small::ReciprocalsOfDiagonal(n, l, reciprocals);
-        small::InverseBlocksStep(n, l, reciprocals, t + 1 < steps ? others.At(t) : nullptr, own,
-                                 work);
+        E* const b = t + 1 < steps ? others.At(t) : nullptr;
+        small::InverseBlocksStep</*kAdjoint=*/false>(n, l, reciprocals, b, own, work);
+        for (int j = 0; b != nullptr && j < block; ++j) b[j] = -work[2 * block + j];
         std::copy_n(own, block, l);
       }
       blocks.Store(inverse.Diagonal(i), first, last);

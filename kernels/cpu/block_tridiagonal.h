@@ -22,15 +22,16 @@ namespace small {
                                                     E*, int, bool);
 #define LINALG_BLOCK_TRIANGLE(declare, E, adjoint)                                           \
   declare template void SolveAnyTriangle<adjoint>(int, int, const E*, const RealElement<E>*, \
-                                                  const RightHandSide<E>&, E*);
-#define LINALG_BLOCK_STEPS(declare, T, Of)           \
-  LINALG_BLOCK_PRODUCT(declare, Of<T>, false, false) \
-  LINALG_BLOCK_PRODUCT(declare, Of<T>, false, true)  \
-  LINALG_BLOCK_PRODUCT(declare, Of<T>, true, false)  \
-  LINALG_BLOCK_PRODUCT(declare, Of<T>, true, true)   \
-  LINALG_BLOCK_TRIANGLE(declare, Of<T>, false)       \
-  LINALG_BLOCK_TRIANGLE(declare, Of<T>, true)        \
-  declare template RealElement<Of<T>> AnyCholesky(Of<T>*, int, RealElement<Of<T>>*);
+                                                  const RightHandSide<E>&, E*, bool);
+#define LINALG_BLOCK_STEPS(declare, T, Of)                                         \
+  LINALG_BLOCK_PRODUCT(declare, Of<T>, false, false)                               \
+  LINALG_BLOCK_PRODUCT(declare, Of<T>, false, true)                                \
+  LINALG_BLOCK_PRODUCT(declare, Of<T>, true, false)                                \
+  LINALG_BLOCK_PRODUCT(declare, Of<T>, true, true)                                 \
+  LINALG_BLOCK_TRIANGLE(declare, Of<T>, false)                                     \
+  LINALG_BLOCK_TRIANGLE(declare, Of<T>, true)                                      \
+  declare template RealElement<Of<T>> FactorAnyDiagonal(int, const Of<T>*, Of<T>*, \
+                                                        RealElement<Of<T>>*);
 
 LINALG_EACH_ELEMENT(LINALG_BLOCK_STEPS, extern)
 
@@ -93,6 +94,11 @@ DeterminantResults<T> ReadDeterminants(int64_t batch, Result& logdet, Result& in
   return {Elements<Real<T>>(logdet, batch, {}, "logdet"),
           Elements<int32_t>(info, batch, {}, "info")};
 }
+
+// Solves long systems in chunks, in two passes over A.
+template <class T>
+void SolveLogdetInChunks(ffi::ThreadPool& pool, const TridiagonalBlocks<T>& a, int64_t cols,
+                         const T* b, T* x, const DeterminantResults<T>& results);
 
 // Results with the blocks of each system. All become NaN for a system that failed: its first blocks
 // are finite.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/cpu/block_tridiagonal.h"
+#include "kernels/cpu/block_tridiagonal_factors.h"
 #include "kernels/cpu/handler.h"
 
 namespace linalg {
@@ -28,8 +29,8 @@ struct Chunks {
 // Calls run.template operator()<V>(chunk, memory) for groups of full chunks, then for the tail.
 template <class T, class Run>
 void ForEachChunk(ffi::ThreadPool& pool, const Chunks& chunks, int64_t size, double nanoseconds,
-                  Run&& run, bool in_place = false) {
-  ForEachGroup<T>(pool, chunks.full, size * kPartsOf<T>, nanoseconds, run, in_place);
+                  Run&& run, bool in_place = false, int64_t most_bytes = kWideGroupBytes) {
+  ForEachGroup<T>(pool, chunks.full, size * kPartsOf<T>, nanoseconds, run, in_place, most_bytes);
   if (chunks.tail == 0) return;
   const SubnormalNumbers subnormal_numbers;
   const Registers<Real<T>> memory(size * kPartsOf<T>);
@@ -51,6 +52,27 @@ void LoadBefore(const Chunks& chunks, int64_t i, const T* source, int64_t count,
           chunk == 0 ? Real<T>(0) : from[(chunk * chunks.width - 1) * parts + k];
     }
   }
+}
+
+// Adds log-determinants of chunks to that of the separators. `info` is that of the separators, and
+// becomes that of the first row whose pivot is not positive. `infos` count rows of a chunk.
+template <class T>
+void AddChunks(const Chunks& chunks, int64_t n, const std::vector<T>& logdets,
+               const std::vector<int32_t>& infos, T& logdet, int32_t& info) {
+  int64_t failed_chunk = -1;
+  for (int64_t q = 0; q <= chunks.full; ++q) {
+    if (q == chunks.full && chunks.tail == 0) break;
+    logdet += logdets[q];
+    if (failed_chunk < 0 && infos[q] != 0) failed_chunk = q;
+  }
+  if (failed_chunk < 0) return;
+  // A chunk that fails spoils the separators from the one before it on.
+  const int32_t row = info;
+  const bool is_first = row > 0 && (row - 1) / n / chunks.width + 1 < failed_chunk;
+  if (!is_first) {
+    info = static_cast<int32_t>(failed_chunk * chunks.width * n + infos[failed_chunk]);
+  }
+  logdet = NaN<T>();
 }
 
 template <class T>
@@ -179,17 +201,6 @@ struct FactorProblem {
     E* const other = coupling + block;
     // The values belong to the separator before, until its own follow.
     auto* const reciprocals = reinterpret_cast<RealElement<E>*>(other + block);
-    int32_t failed = 0;
-    int64_t failed_chunk = 0;
-    Real<T> total = 0;
-    for (int64_t q = 0; q <= chunks.full; ++q) {
-      if (q == chunks.full && chunks.tail == 0) break;
-      total += work.logdet[q];
-      if (failed == 0 && work.info[q] != 0) {
-        failed = static_cast<int32_t>(q * chunks.width * n + work.info[q]);
-        failed_chunk = q;
-      }
-    }
     for (int64_t chunk = 0; chunk < chunks.full; ++chunk) {
       const int64_t s = chunks.separator(chunk);
       E* const own = l + s * block;
@@ -213,14 +224,7 @@ struct FactorProblem {
     const int64_t last = chunks.separator(chunks.full - 1);
     if (chunks.full > 0 && last + 1 < shape.steps) std::fill_n(b + last * block, block, E{});
     state.Store(n, &logdet, &info);
-    logdet += total;
-    if (failed != 0) {
-      // A chunk that fails spoils the separators from the one before it on.
-      const int32_t row = info;
-      const bool is_first = row > 0 && (row - 1) / n / chunks.width + 1 < failed_chunk;
-      if (!is_first) info = failed;
-      logdet = NaN<Real<T>>();
-    }
+    AddChunks(chunks, n, work.logdet, work.info, logdet, info);
   }
 };
 
@@ -430,7 +434,221 @@ void Solve(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBuffer below, ff
   });
 }
 
+// A solution and log det A in two passes, which keep no factor in memory: to write and read it
+// takes longer than to factor twice. The first pass eliminates the chunks, for what is left of A
+// and b at the separators. The second one solves for each chunk between known separators.
+template <class T>
+struct SolveLogdetProblem {
+  BlockTridiagonalShape shape;
+  TridiagonalBlocks<T> a;
+  int64_t cols;
+  const T* b;
+  T* x;
+  DeterminantResults<T> results;
+
+  void RunEmpty() const { results.Clear(shape.batch); }
+  void Run(ffi::ThreadPool& pool) const {
+    DispatchSizes<T>(shape.d, cols, [&](auto n, auto k) {
+      for (int64_t system = 0; system < shape.batch; ++system) RunSystem(pool, n, k, system);
+    });
+  }
+
+ private:
+  // Chunks subtract `gram` from A and `sums` from b at the separator before, and `square` and
+  // `last` at the one after. `cross` couples both.
+  struct Work {
+    Work(int64_t count, int64_t block, int64_t size)
+        : gram(count * block),
+          square(count * block),
+          cross(count * block),
+          sums(count * size),
+          last(count * size),
+          logdet(count),
+          info(count) {}
+
+    std::vector<T> gram, square, cross, sums, last;
+    std::vector<Real<T>> logdet;
+    std::vector<int32_t> info;
+  };
+
+  template <class N, class M>
+  void RunSystem(ffi::ThreadPool& pool, N n, M k, int64_t system) const {
+    const Chunks chunks(shape.steps);
+    const int64_t block = n * n, size = n * k, run = BlocksOfRun(n), inner = chunks.width;
+    Work work(chunks.full + 1, block, size);
+    constexpr int64_t kParts = kPartsOf<T>;
+    const double d = static_cast<double>(n), rhs = static_cast<double>(k);
+    const auto nanoseconds = [=](double cubes, double squares) {
+      return SmallNanoseconds(
+          kLanes<T>, (2 * block + 2 * size) * inner * kParts,
+          d * d * (cubes * d + squares * rhs) * static_cast<double>(inner) * kParts * kParts);
+    };
+    ForEachChunk<T>(pool, chunks, (2 * run + 5) * block + (run + 3) * size + n, nanoseconds(4.5, 3),
+                    [&]<class V>(int64_t i, V* registers) {
+                      Eliminate(SizeInLanes<T, V, false>(n), SizeInLanes<T, V, false>(k), chunks,
+                                system, i, work, reinterpret_cast<Element<T, V>*>(registers));
+                    });
+    {
+      const SubnormalNumbers subnormal_numbers;
+      SolveSeparators(n, k, chunks, system, work);
+    }
+    const BlockTridiagonalShape chunk{1, inner, n};
+    const int64_t memory = FactorsInLanes<T>::Size(chunk, k) + run * block;
+    ForEachChunk<T>(
+        pool, chunks, memory, nanoseconds(2, 3),
+        [&]<class V>(int64_t i, V* registers) {
+          SolveChunks(SizeInLanes<T, V, false>(n), SizeInLanes<T, V, false>(k), chunks, system, i,
+                      reinterpret_cast<Element<T, V>*>(registers));
+        },
+        /*in_place=*/true, std::numeric_limits<int64_t>::max());
+    if (results.info[system] != 0) FillWithNaN(shape.steps * size, x + system * shape.steps * size);
+  }
+
+  template <class E, class N, class M>
+  void Eliminate(N n, M k, const Chunks& chunks, int64_t system, int64_t i, Work& work,
+                 E* memory) const {
+    using V = RealElement<E>;
+    const int64_t block = n * n, size = n * k, run = BlocksOfRun(n), stride = chunks.width * block;
+    const int64_t inner = chunks.inner(i), coupled = i < chunks.full ? inner : inner - 1;
+    BlockRun<E, T> blocks(memory, block, stride);
+    BlockRun<E, T> others(memory + run * block, block, stride);
+    BlockRun<E, T> columns(memory + 2 * run * block, size, chunks.width * size);
+    E* fill = memory + 2 * run * block + run * size;  // L⁻¹ times the block on the left, at a step
+    E* other = fill + block;
+    E* const adjoint = other + block;  // Bᴴ of the step before
+    E* const gram = adjoint + block;
+    E* const product = gram + block;
+    E* const y = product + block;  // of the step before
+    E* const sum = y + size;
+    E* const last_sum = sum + size;
+    V* const reciprocals = reinterpret_cast<V*>(last_sum + size);
+    const T* const column = b + (system * shape.steps + i * chunks.width) * size;
+    LoadBefore(chunks, i, a.Lower(system), block, fill);
+    std::fill_n(gram, block, E{});
+    std::fill_n(sum, size, E{});
+    FactorState<V> state;
+    for (int64_t first = 0; first < inner; first += run) {
+      const int64_t last = std::min(inner, first + run);
+      blocks.Load(a.Diagonal(system) + i * stride, first, last);
+      others.Load(a.Lower(system) + i * stride, first, std::min(coupled, last));
+      columns.Load(column, first, last);
+      for (int64_t t = first; t < last; ++t) {
+        E *const l = blocks.At(t), *const own = columns.At(t);
+        state.Add(n, t, small::FactorDiagonal(n, t > 0 ? adjoint : nullptr, l, reciprocals), l);
+        if (t > 0) {
+          std::fill_n(other, block, E{});
+          small::AddProduct<false, true>(n, n, n, adjoint, n, fill, n, other, n);
+          std::swap(fill, other);
+          small::AddProduct<false, true>(n, k, n, adjoint, n, y, k, own, k);
+        }
+        small::SolveTriangle<false>(n, n, l, reciprocals, fill);
+        small::AddProduct<true, true>(n, n, n, fill, n, fill, n, gram, n, true);
+        small::SolveTriangle<false>(n, k, l, reciprocals, own);
+        small::AddProduct<true, true>(n, k, n, fill, n, own, k, sum, k);
+        std::copy_n(own, size, y);
+        if (t < coupled) small::FactorLowerAdjoint(n, l, reciprocals, others.At(t), adjoint);
+      }
+    }
+    const auto store = [&](E* matrix, std::vector<T>& target) {
+      StoreElements(matrix, block, target.data() + i * block);
+    };
+    small::MirrorLower(n, gram);
+    store(gram, work.gram);
+    StoreElements(sum, size, work.sums.data() + i * size);
+    state.Store(n, work.logdet.data() + i, work.info.data() + i);
+    if (coupled != inner) return;
+    std::fill_n(product, block, E{});
+    small::AddProduct<true, true>(n, n, n, adjoint, n, adjoint, n, product, n, true);
+    small::MirrorLower(n, product);
+    store(product, work.square);
+    std::fill_n(product, block, E{});
+    small::AddProduct<false, true>(n, n, n, adjoint, n, fill, n, product, n);
+    store(product, work.cross);
+    std::fill_n(last_sum, size, E{});
+    small::AddProduct<true, true>(n, k, n, adjoint, n, y, k, last_sum, k);
+    StoreElements(last_sum, size, work.last.data() + i * size);
+  }
+
+  // Solves for the separators, and subtracts from b what they add to the chunks beside them. Both
+  // are left in x.
+  void SolveSeparators(int n, int k, const Chunks& chunks, int64_t system, const Work& work) const {
+    using E = Element<T>;
+    const int64_t block = n * n, size = n * k, count = chunks.full;
+    const T* const column = b + system * shape.steps * size;
+    std::vector<T> diagonal(count * block), columns(count * size);
+    const auto subtract = [](int64_t count, const T* x, const T* y, const T* z, T* target) {
+      for (int64_t j = 0; j < count; ++j) target[j] = (x[j] - y[j]) - z[j];
+    };
+    for (int64_t q = 0; q < count; ++q) {
+      const int64_t s = chunks.separator(q);
+      subtract(block, a.Diagonal(system) + s * block, work.square.data() + q * block,
+               work.gram.data() + (q + 1) * block, diagonal.data() + q * block);
+      subtract(size, column + s * size, work.last.data() + q * size,
+               work.sums.data() + (q + 1) * size, columns.data() + q * size);
+    }
+    const BlockTridiagonalShape separators{1, count, n};
+    std::vector<E> memory(FactorsInLanes<E>::Size(separators, k) + BlocksOfRun(n) * block);
+    const FactorsInLanes<E> factors(n, k, count, memory.data());
+    const StepsOfGroup<T> operands{
+        diagonal.data(), work.cross.data() + block, columns.data(), 0, 0, 0};
+    FactorState<RealElement<E>> state;
+    factors.Solve(n, k, operands, columns.data(), state);
+
+    T* const target = x + system * shape.steps * size;
+    std::copy_n(column, shape.steps * size, target);
+    const auto elements = [](const T* x) { return reinterpret_cast<const E*>(x); };
+    auto* const rows = reinterpret_cast<E*>(target);
+    const E* const lower = elements(a.Lower(system));
+    for (int64_t q = 0; q < count; ++q) {
+      const int64_t s = chunks.separator(q);
+      std::copy_n(columns.data() + q * size, size, target + s * size);
+      const E* const own = rows + s * size;
+      small::AddProduct<false, true>(n, k, n, lower + (s - 1) * block, n, own, k,
+                                     rows + (s - 1) * size, k);
+      if (s + 1 == shape.steps) continue;
+      small::AddProduct<false, false>(n, k, n, lower + s * block, n, own, k, rows + (s + 1) * size,
+                                      k);
+    }
+    Real<T>& logdet = results.logdet[system];
+    int32_t& info = results.info[system];
+    state.Store(n, &logdet, &info);
+    if (info > 0) {  // a row of the separators
+      const int64_t row = info - 1;
+      info = static_cast<int32_t>(chunks.separator(row / n) * n + row % n + 1);
+    }
+    AddChunks(chunks, n, work.logdet, work.info, logdet, info);
+  }
+
+  template <class E, class N, class M>
+  void SolveChunks(N n, M k, const Chunks& chunks, int64_t system, int64_t i, E* memory) const {
+    const int64_t block = n * n, size = n * k, stride = chunks.width * block;
+    const FactorsInLanes<E> factors(n, k, chunks.inner(i), memory);
+    T* const target = x + (system * shape.steps + i * chunks.width) * size;
+    FactorState<RealElement<E>> state;
+    factors.Solve(n, k,
+                  StepsOfGroup<T>{a.Diagonal(system) + i * stride, a.Lower(system) + i * stride,
+                                  target, stride, stride, chunks.width * size},
+                  target, state);
+  }
+};
+
 }  // namespace
+
+template <class T>
+void SolveLogdetInChunks(ffi::ThreadPool& pool, const TridiagonalBlocks<T>& a, int64_t cols,
+                         const T* b, T* x, const DeterminantResults<T>& results) {
+  RunSystems<T>(pool, SolveLogdetProblem<T>{a.shape, a, cols, b, x, results});
+}
+
+#define LINALG_SOLVE_IN_CHUNKS(T)                                                           \
+  template void SolveLogdetInChunks(ffi::ThreadPool&, const TridiagonalBlocks<T>&, int64_t, \
+                                    const T*, T*, const DeterminantResults<T>&);
+LINALG_SOLVE_IN_CHUNKS(float)
+LINALG_SOLVE_IN_CHUNKS(double)
+LINALG_SOLVE_IN_CHUNKS(std::complex<float>)
+LINALG_SOLVE_IN_CHUNKS(std::complex<double>)
+#undef LINALG_SOLVE_IN_CHUNKS
+
 }  // namespace linalg
 
 LINALG_CPU_HANDLER(linalg_block_tridiagonal_chunks, linalg::Factor);

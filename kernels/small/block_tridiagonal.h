@@ -168,20 +168,22 @@ LINALG_INLINE void SolveInRegisters(int first, int before, int depth, int d, int
   }
 }
 
+// If `is_lower`, b is lower triangular. Zeros above its diagonal are neither read nor written,
+// but for those in a panel on it.
 template <bool kAdjoint, int kRows, class M, class E>
 LINALG_INLINE void SolveRows(int first, int before, int depth, int d, M cols, const E* l,
                              const RealElement<E>* reciprocals, const RightHandSide<E>& source,
-                             E* b) {
+                             E* b, bool is_lower = false) {
   constexpr int kCols = kBlockCols<E>;
+  const auto solve = [&]<int kCount>(std::integral_constant<int, kCount>, int j) {
+    const int zeros = is_lower ? std::min(j, first) : 0;
+    SolveInRegisters<kAdjoint, kRows, kCount>(first, before + zeros, depth - zeros, d, j, cols, l,
+                                              reciprocals, source, b);
+  };
+  const int width = is_lower ? std::min<int>(cols, first + kRows) : static_cast<int>(cols);
   int j = 0;
-  for (; j + kCols <= cols; j += kCols) {
-    SolveInRegisters<kAdjoint, kRows, kCols>(first, before, depth, d, j, cols, l, reciprocals,
-                                             source, b);
-  }
-  for (; j < cols; ++j) {
-    SolveInRegisters<kAdjoint, kRows, 1>(first, before, depth, d, j, cols, l, reciprocals, source,
-                                         b);
-  }
+  for (; j + kCols <= width; j += kCols) solve(std::integral_constant<int, kCols>(), j);
+  for (; j < width; ++j) solve(std::integral_constant<int, 1>(), j);
 }
 
 // Rows [first, end) of a single system, whose columns share registers. The bits are those of a
@@ -208,14 +210,15 @@ LINALG_INLINE void SolvePanel(int first, int end, int before, int depth, int d, 
 
 template <bool kAdjoint, class E>
 LINALG_ONCE void SolveAnyTriangle(int d, int cols, const E* l, const RealElement<E>* reciprocals,
-                                  const RightHandSide<E>& source, E* b) {
+                                  const RightHandSide<E>& source, E* b, bool is_lower) {
   const int blocks = (d + kPanel - 1) / kPanel;
   for (int step = 0; step < blocks; ++step) {
     const int first = (kAdjoint ? blocks - 1 - step : step) * kPanel;
     const int end = std::min(d, first + kPanel);
     const int before = kAdjoint ? end : 0, depth = kAdjoint ? d - end : first;
     const auto solve = [&]<int kRows>(std::integral_constant<int, kRows>) {
-      SolveRows<kAdjoint, kRows>(first, before, depth, d, cols, l, reciprocals, source, b);
+      SolveRows<kAdjoint, kRows>(first, before, depth, d, cols, l, reciprocals, source, b,
+                                 is_lower);
     };
     if constexpr (kLanesOf<RealElement<E>> > 1) {
       if (end - first == kPanel) {
@@ -228,15 +231,16 @@ LINALG_ONCE void SolveAnyTriangle(int d, int cols, const E* l, const RealElement
 }
 
 // b (d, cols) := op(L)⁻¹ of the right-hand sides, given the lower triangle of `l` and the
-// reciprocals of its diagonal, which is real.
+// reciprocals of its diagonal, which is real. `is_lower` says that b holds lower triangular
+// right-hand sides, if op is nothing.
 template <bool kAdjoint, class N, class M, class E>
 LINALG_INLINE void SolveTriangle(N d, M cols, const E* l, const RealElement<E>* reciprocals,
-                                 const RightHandSide<E>& source, E* b) {
+                                 const RightHandSide<E>& source, E* b, bool is_lower = false) {
   if constexpr (kIsConstant<N>) {
     static_assert(N() <= kPanel);
     SolveRows<kAdjoint, N::value>(0, 0, 0, d, cols, l, reciprocals, source, b);
   } else {
-    SolveAnyTriangle<kAdjoint, E>(d, cols, l, reciprocals, source, b);
+    SolveAnyTriangle<kAdjoint, E>(d, cols, l, reciprocals, source, b, is_lower);
   }
 }
 
@@ -259,16 +263,69 @@ LINALG_INLINE void SolveTriangleAlone(N d, M cols, const E* l, RealElement<E>* w
   SolveTriangle<kAdjoint>(d, cols, l, work, b);
 }
 
-template <class E>
-LINALG_ONCE RealElement<E> AnyCholesky(E* a, int n, RealElement<E>* reciprocals) {
-  return Cholesky(a, n, reciprocals);
-}
-
 template <class N, class E>
 LINALG_INLINE void AdjointTo(N d, const E* a, E* target) {
   for (int i = 0; i < d; ++i) {
     for (int j = 0; j < d; ++j) target[j * d + i] = Conj(a[i * d + j]);
   }
+}
+
+// The Hermitian part of a - B Bᴴ, a block of a factor at a time. `adjoint` is Bᴴ, or null. The bits
+// are those of LowerHermitianPart and AddProduct, without their passes over memory.
+template <class N, class E>
+struct HermitianPartLess {
+  N d;
+  const E* adjoint;
+
+  template <bool kDiagonal, int kRows, int kCols>
+  LINALG_INLINE void Load(const E* a, int, int i0, int j0, E (&block)[kRows][kCols]) const {
+    constexpr auto kIsRead = [](int r, int c) { return !kDiagonal || c <= r; };
+    E sum[kRows][kCols] = {};
+    for (int k = 0; k < d && adjoint != nullptr; ++k) {
+      E right[kCols];
+#pragma GCC unroll 4
+      for (int c = 0; c < kCols; ++c) right[c] = adjoint[k * d + j0 + c];
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r) {
+        const E left = adjoint[k * d + i0 + r];
+#pragma GCC unroll 4
+        for (int c = 0; c < kCols; ++c) {
+          if (kIsRead(r, c)) sum[r][c] = ConjMulAdd(left, right[c], sum[r][c]);
+        }
+      }
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+      for (int c = 0; c < kCols; ++c) {
+        const E own = a[(i0 + r) * d + j0 + c];
+        if (kDiagonal && r == c) {
+          block[r][c] = FromReal<E>(Re(own)) - sum[r][c];
+        } else if (kIsRead(r, c)) {
+          block[r][c] = HermitianPart::Mean(own, Conj(a[(j0 + c) * d + i0 + r])) - sum[r][c];
+        } else {
+          block[r][c] = E{};
+        }
+      }
+    }
+  }
+};
+
+template <class N, class E>
+LINALG_INLINE RealElement<E> FactorDiagonalInline(N d, const E* adjoint, E* a,
+                                                  RealElement<E>* reciprocals) {
+  if constexpr (kLanesOf<RealElement<E>> > 1) {
+    return Cholesky(a, d, reciprocals, HermitianPartLess<N, E>{d, adjoint});
+  } else {  // products of neighbouring columns share registers
+    LowerHermitianPart(a, d, {.lower = true, .symmetrize = true});
+    if (adjoint != nullptr) AddProduct<false, true>(d, d, d, adjoint, d, adjoint, d, a, d, true);
+    return Cholesky(a, d, reciprocals);
+  }
+}
+template <class E>
+LINALG_ONCE RealElement<E> FactorAnyDiagonal(int d, const E* adjoint, E* a,
+                                             RealElement<E>* reciprocals) {
+  return FactorDiagonalInline(d, adjoint, a, reciprocals);
 }
 
 // Replaces the lower triangle of `a` by that of the factor of the Hermitian part of a - B Bᴴ. The
@@ -278,12 +335,10 @@ LINALG_INLINE void AdjointTo(N d, const E* a, E* target) {
 template <class N, class E>
 LINALG_INLINE RealElement<E> FactorDiagonal(N d, const E* adjoint, E* a,
                                             RealElement<E>* reciprocals) {
-  LowerHermitianPart(a, d, {.lower = true, .symmetrize = true});
-  if (adjoint != nullptr) AddProduct<false, true>(d, d, d, adjoint, d, adjoint, d, a, d, true);
   if constexpr (kIsConstant<N>) {
-    return Cholesky(a, d, reciprocals);
+    return FactorDiagonalInline(d, adjoint, a, reciprocals);
   } else {
-    return AnyCholesky(a, d, reciprocals);
+    return FactorAnyDiagonal(d, adjoint, a, reciprocals);
   }
 }
 
@@ -320,46 +375,64 @@ LINALG_INLINE void MirrorLower(N d, E* a) {
 }
 
 // The blocks of A⁻¹ at one step of the backward recursion (Takahashi, Fagan and Chen, 1973).
-// `inverse` holds the diagonal block of A⁻¹ of the next step, and receives that of this one.
-// `below` is B beside L, and receives the block below the diagonal; it is null in the last step.
-// `reciprocals` are those of L's diagonal. `work` holds 3 blocks.
-template <class N, class E>
-LINALG_INLINE void InverseBlocksStep(N d, const E* l, const RealElement<E>* reciprocals, E* below,
+// `inverse` holds the diagonal block of A⁻¹ of the next step, and receives that of this one. `b` is
+// the block B beside L, or Bᴴ if kAdjoint; it is null in the last step. `reciprocals` are those of
+// L's diagonal. `work` holds 3 blocks. The last one receives minus the block of A⁻¹ below the
+// diagonal.
+template <bool kAdjoint, class N, class E>
+LINALG_INLINE void InverseBlocksStep(N d, const E* l, const RealElement<E>* reciprocals, const E* b,
                                      E* inverse, E* work) {
+  // L⁻¹ is lower triangular. In lanes, products leave out its panels of zeros.
+  constexpr bool kPanels = !kIsConstant<N> && kLanesOf<RealElement<E>> > 1;
   E* const w = work;
   E* const g = w + d * d;
   E* const product = g + d * d;
   std::fill_n(w, d * d, E{});
   for (int i = 0; i < d; ++i) w[i * d + i] = FromReal<E>(Broadcast<RealElement<E>>(1));
-  SolveTriangle<false>(d, d, l, reciprocals, w);
-  if (below != nullptr) {
+  SolveTriangle<false>(d, d, l, reciprocals, RightHandSide<E>{w, d, false}, w, kPanels);
+  if (b != nullptr) {
     std::fill_n(g, d * d, E{});
-    AddProduct<true, false>(d, d, d, below, d, w, d, g, d);
+    if constexpr (kPanels) {
+      for (int j = 0; j < d; j += kPanel) {
+        AddProduct<true, kAdjoint>(d, std::min(kPanel, d - j), d - j, b + j * (kAdjoint ? d : 1), d,
+                                   w + j * (d + 1), d, g + j, d);
+      }
+    } else {
+      AddProduct<true, kAdjoint>(d, d, d, b, d, w, d, g, d);
+    }
     std::fill_n(product, d * d, E{});
     AddProduct<true, false>(d, d, d, inverse, d, g, d, product, d);
   }
   std::fill_n(inverse, d * d, E{});
-  AddProduct<true, true>(d, d, d, w, d, w, d, inverse, d, true);
-  if (below != nullptr) {
-    AddProduct<true, true>(d, d, d, g, d, product, d, inverse, d, true);
-    for (int i = 0; i < d * d; ++i) below[i] = -product[i];
+  if constexpr (kPanels) {
+    for (int i = 0; i < d; i += kPanel) {
+      const int rows = std::min(kPanel, d - i);
+      AddProduct<true, true>(rows, i + rows, d - i, w + i * (d + 1), d, w + i * d, d,
+                             inverse + i * d, d);
+    }
+  } else {
+    AddProduct<true, true>(d, d, d, w, d, w, d, inverse, d, true);
   }
+  if (b != nullptr) AddProduct<true, true>(d, d, d, g, d, product, d, inverse, d, true);
   MirrorLower(d, inverse);
 }
 
-// target (d, d) := the conjugate of factor block - (x uᴴ + v yᴴ), with `cols` columns in each.
-template <class N, class M, class E>
+// target (d, d) := the conjugate of factor block - (x uᴴ + v yᴴ), with `cols` columns in each. If
+// kLower, only the lower triangle is written.
+template <bool kLower, class N, class M, class E>
 LINALG_INLINE void OuterProductsCotangent(N d, M cols, RealElement<E> factor, const E* block,
                                           const E* x, const E* u, const E* v, const E* y,
                                           E* target) {
   for (int i = 0; i < d; ++i) {
     E* const row = target + i * d;
-    for (int j = 0; j < d; ++j) row[j] = Conj(factor * block[i * d + j]);
+    const E* const own = block + i * d;
+    const int width = kLower ? i + 1 : static_cast<int>(d);
+    for (int j = 0; cols == 0 && j < width; ++j) row[j] = Conj(factor * own[j]);
     for (int k = 0; k < cols; ++k) {
       const E left = x[i * cols + k], right = v[i * cols + k];
-      for (int j = 0; j < d; ++j) {
+      for (int j = 0; j < width; ++j) {
         const E sum = ConjMulAdd(u[j * cols + k], left, ConjMulAdd(y[j * cols + k], right, E{}));
-        row[j] = row[j] - Conj(sum);
+        row[j] = (k == 0 ? Conj(factor * own[j]) : row[j]) - Conj(sum);
       }
     }
   }

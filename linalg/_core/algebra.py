@@ -186,6 +186,15 @@ def info_of_nan(x: jax.Array, core: int) -> jax.Array:
   return jnp.where(jnp.isnan(x).any(tuple(range(-core, 0))), -1, 0).astype(jnp.int32)
 
 
+def info_of_zeros(factor: jax.Array, diagonal: jax.Array) -> jax.Array:
+  """The 1-based index of the first zero of `diagonal`, or 0; -1 where the matrices hold NaN."""
+  size = diagonal.shape[-1]
+  order = expand(jnp.arange(1, size + 1, dtype=jnp.int32), diagonal)
+  first = jnp.min(jnp.where(diagonal == 0, order, size + 1), axis=-1, initial=size + 1)
+  info = jnp.where(first > size, 0, first)
+  return jnp.where(info_of_nan(factor, 2) != 0, -1, info).astype(jnp.int32)
+
+
 def largest_element(a: jax.Array) -> jax.Array:
   """The largest magnitude of an element of matrices."""
   return jnp.max(jnp.abs(a), axis=(-2, -1), initial=0)

@@ -152,6 +152,10 @@ class CholeskyFactor:
   It is a pytree, so transformed functions can take and return it. Methods that change A return a
   new object. Derivatives are with respect to the factor, and through it to A.
 
+  A changed factor keeps its dtype, so that a scan can carry it: operands of changes are converted
+  to it, and complex ones of a real factor raise TypeError. Right-hand sides promote with the
+  factor, as in jax.numpy.
+
   `info` is an array of integers, which `jax.grad` refuses in its argument. For derivatives with
   respect to the object, use `jax.grad(..., allow_int=True)` or `jax.vjp`.
 
@@ -190,6 +194,11 @@ class CholeskyFactor:
     info = jnp.min(jnp.where(positive, last, order), axis=-1, initial=last)
     info = jnp.where(info == last, 0, info)
     return cls(nan_where(info != 0, upper, core=2), info, dtype)
+
+  @property
+  def n(self) -> int:
+    """The order of A."""
+    return self.upper.shape[-1]
 
   def _columns(self, name, b):
     """R and b as columns of one dtype, whether b was a vector, and the dtype to return."""

@@ -9,11 +9,19 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from linalg import ffi
-from linalg._core.algebra import identities_like, identity, nan_where, permutation_matrix
+from linalg._core.algebra import (
+  identities_like,
+  identity,
+  info_of_zeros,
+  nan_where,
+  permutation_matrix,
+  stored_diagonal,
+)
 from linalg._core.checks import check_factors
 from linalg._core.edits import at_index, replaced, without
 from linalg._core.operands import (
   as_arrays,
+  as_pair,
   check_arrays,
   check_batches,
   check_columns,
@@ -25,7 +33,7 @@ from linalg._core.operands import (
 )
 from linalg._core.public import public
 from linalg._factorizations.det import SlogdetResult
-from linalg._factorizations.lu import lu_p
+from linalg._factorizations.lu import check_square_factors, lu_p, lu_pivots_to_permutation_p
 from linalg._factorizations.matmul import product
 from linalg._factorizations.solve import factored_solve_p
 from linalg._factorizations.solve_logdet import factored_slogdet_p
@@ -42,15 +50,18 @@ class LUFactor:
   """The LU factors of square matrices A, from `factorize_lu`.
 
   It is a pytree, so transformed functions can take and return it. Derivatives of solutions and
-  determinants are with respect to `matrix`, and reuse the factors.
+  determinants are with respect to `matrix`, and reuse the factors. Operands of another dtype
+  promote with the factors, as in jax.numpy.
 
   `pivots`, `permutation` and `info` are arrays of integers, which `jax.grad` refuses in its
   argument. For derivatives with respect to the object, use `jax.grad(..., allow_int=True)` or
   `jax.vjp`.
 
-  Methods that change A factor it again, in O(n³) operations. No update of LU factors with partial
-  pivoting is as stable. `CholeskyFactor` has updates in
-  O(n²). `QRFactor` factors the smaller R or Q where a row is appended or deleted, or a column is.
+  Methods that change A factor it again, in O(n³) operations. Bennett's update and the formula of
+  Sherman and Morrison take O(n²), but neither exchanges pivots. They lose all digits where a
+  leading minor of the new matrix is small, or where A is nearly singular. `CholeskyFactor` has
+  updates in O(n²). `QRFactor` factors the smaller R or Q where a row is appended or deleted, or a
+  column is.
 
   Attributes:
     matrix: A (..., n, n).
@@ -74,6 +85,32 @@ class LUFactor:
   permutation: jax.Array
   info: jax.Array
   dtype: Any
+
+  @classmethod
+  def from_factor(cls, lu_and_piv: tuple[ArrayLike, ArrayLike]) -> "LUFactor":
+    """The object for factors that are there, as `lu_factor` returns them: (lu, pivots).
+
+    `matrix` is their product, which may differ from A by rounding errors.
+    """
+    name = "LUFactor.from_factor"
+    packed, pivots = as_pair(
+        name, "lu_and_piv", "the two values that lu_factor returns", lu_and_piv)
+    (packed,), dtype = as_arrays(name, packed)
+    check_arrays(name, pivots)
+    pivots = jnp.asarray(pivots)
+    check_square_factors(name, packed, pivots)
+    packed, pivots = ffi.broadcast_batches(name, (packed, pivots.astype(jnp.int32)), (2, 1))
+    permutation = lu_pivots_to_permutation_p(pivots, permutation_size=packed.shape[-1])
+    a = product(jnp.tril(packed, -1) + identity(packed), jnp.triu(packed))
+    a = product(permutation_matrix(permutation, packed.dtype), a, transpose_a=True)
+    info = info_of_zeros(packed, stored_diagonal(packed))
+    check_factors(info)
+    return cls(a, packed, pivots, permutation, info, dtype)
+
+  @property
+  def n(self) -> int:
+    """The order of A."""
+    return self.matrix.shape[-1]
 
   def _constants(self):
     return self.matrix, jax.lax.stop_gradient(self.packed), self.pivots

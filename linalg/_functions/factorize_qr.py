@@ -9,11 +9,12 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from linalg import ffi
-from linalg._core.algebra import adjoint, info_of_nan, nan_where, stored_diagonal
+from linalg._core.algebra import adjoint, info_of_zeros, nan_where, stored_diagonal
 from linalg._core.checks import check
 from linalg._core.edits import at_index, replaced, without
 from linalg._core.operands import (
   as_arrays,
+  as_pair,
   check_arrays,
   check_batches,
   check_matrix,
@@ -38,7 +39,8 @@ class QRFactor:
   """The QR factors of tall or square matrices A of full rank, from `factorize_qr`.
 
   It is a pytree, so transformed functions can take and return it. Methods that change A return a
-  new object, and derivatives are with respect to the factors.
+  new object, and derivatives are with respect to the factors. Operands of another dtype promote
+  with the factors, as in jax.numpy.
 
   `info` is an array of integers, which `jax.grad` refuses in its argument. For derivatives with
   respect to the object, use `jax.grad(..., allow_int=True)` or `jax.vjp`.
@@ -62,6 +64,31 @@ class QRFactor:
   r: jax.Array
   info: jax.Array
   dtype: Any
+
+  @classmethod
+  def from_factor(cls, q_and_r: tuple[ArrayLike, ArrayLike]) -> "QRFactor":
+    """The object for factors that are there, as `qr` returns them: (q, r), complete or reduced.
+
+    The columns of Q are taken to be orthonormal.
+    """
+    name = "QRFactor.from_factor"
+    q, r = as_pair(name, "q_and_r", "the two values that qr returns", q_and_r)
+    (q, r), dtype = as_arrays(name, q, r)
+    names = ("q", "r")
+    for x, operand in zip((q, r), names, strict=True):
+      check_matrix(name, x, operand)
+    m, k = q.shape[-2:]
+    n = r.shape[-1]
+    if k != r.shape[-2] or not n <= k <= m or k not in (m, n):
+      raise incompatible(name, q, r, names=names)
+    check_batches(name, q, r, names=names)
+    q, r = ffi.broadcast_batches(name, (q, r), (2, 2))
+    return factor_of(q[..., :n], jnp.triu(r[..., :n, :]), dtype)
+
+  @property
+  def n(self) -> int:
+    """The number of columns of A."""
+    return self.r.shape[-1]
 
   def matrix(self) -> jax.Array:
     """A (..., m, n), the product of the factors."""
@@ -217,13 +244,7 @@ class QRFactor:
 
 
 def factor_of(q: jax.Array, r: jax.Array, dtype: Any) -> QRFactor:
-  diagonal = stored_diagonal(r)
-  size = r.shape[-1]
-  zero = diagonal == 0
-  order = jnp.arange(1, size + 1, dtype=jnp.int32)
-  first = jnp.min(jnp.where(zero, order, size + 1), axis=-1, initial=size + 1)
-  info = jnp.where(first > size, 0, first)
-  info = jnp.where(info_of_nan(r, 2) != 0, -1, info).astype(jnp.int32)
+  info = info_of_zeros(r, stored_diagonal(r))
   check(info, "has no QR factors of full rank (info {info}).")
   return QRFactor(q, r, info, dtype)
 

@@ -501,7 +501,9 @@ def solve_discrete_are(
     A - B (R + Bᴴ X B)⁻¹ Bᴴ X A are within the unit circle. It is NaN where there is none, where its
     estimated error exceeds a tenth of it, or where a matrix holds NaN or Inf; see `checked`.
     Eigenvalues within √eps of the circle count as on it. R may be singular, or 0, where R + Bᴴ X B
-    has an inverse. X loses digits where rows and columns of A are of very different scale.
+    has an inverse. X loses digits where rows and columns of A are of very different scale. There
+    R + Bᴴ X B may be ill-conditioned. Derivatives lose as many digits as its condition has, and
+    second ones twice as many.
 
   float16 and bfloat16 are solved in float32, and X rounded.
 

@@ -221,12 +221,18 @@ def _tangents(diagonal, lower, x, dd, de, db):
   return [dx, _logdet_tangent(kind.inverse(*known), dd, de)]
 
 
-def _suits_solve_logdet(platform, diagonal, lower, b, *types, **attributes):
+def _suits_derivative(platform, diagonal, lower, b, *types, **attributes):
   del lower
   d = diagonal.shape[-1]
   elements = diagonal.shape[-3] * d * (2 * d + b.shape[-1])
   return suits(platform, diagonal) and elements <= MOST_ELEMENTS and (
       not partition.is_long(diagonal.shape[-3]))
+
+
+def _suits_solve_logdet(platform, diagonal, *types, **attributes):
+  """The CPU's handler divides long systems."""
+  is_long = platform == "cpu" and partition.is_long(diagonal.shape[-3])
+  return is_long and suits(platform, diagonal) or _suits_derivative(platform, diagonal, *types)
 
 
 # The handler of the transpose factors A again, and keeps factors and the blocks of A⁻¹ in caches.
@@ -239,12 +245,12 @@ solve_logdet_jvp_p, solve_logdet_vjp_p = linear_pair(
     _tangents,
     constants=3,
     argument=lambda diagonal, lower, x: [diagonal, lower, x],
-    suits=_suits_solve_logdet,
+    suits=_suits_derivative,
     forward_handler=False)
 
 
 def _solve_logdet_jvp(primals, tangents):
-  if tangents[0] is None and tangents[1] is None or not _suits_solve_logdet("cpu", *primals):
+  if tangents[0] is None and tangents[1] is None or not _suits_derivative("cpu", *primals):
     return _solve_logdet_jvp_by_factor(primals, tangents)
   x, logdet, info = solve_logdet_p(*primals)
   moved = solve_logdet_jvp_p(*primals[:2], x, *without_none(primals, tangents))
@@ -498,7 +504,7 @@ def block_tridiagonal_solve_logdet(
   """Solves A x = b with positive definite block-tridiagonal matrices A, and computes log det A.
 
   This is what a Gaussian log density needs. It is faster than a `block_tridiagonal_cholesky` and
-  the methods of its factor, because a batch of small systems never writes the factor to memory.
+  the methods of its factor: on the CPU, small systems and long ones never write it to memory.
 
   Args:
     diagonal, lower: as for `block_tridiagonal_cholesky`.

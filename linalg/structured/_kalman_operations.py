@@ -326,10 +326,19 @@ def _recursion(a, u):
 
 
 def _means_formula(y, f, q, h, r, mean, cov, b, d, covs):
-  """The means and the log likelihood, differentiable."""
-  y, mean, b, d = ffi.broadcast_batches("kalman_filter", [y, mean, b, d], (2, 1, 2, 2))
+  """The means and the log likelihood, differentiable.
+
+  Let s be the first mean, and b for the later steps. The means m and innovations v are
+
+    m = A F m[before] + A s + K (y - d)    v = (y - d) - H s - H F m[before]
+
+  An s that serves all series is multiplied once.
+  """
+  common = lambda *x: ffi.broadcast_batches("kalman_filter", list(x), (2,) * len(x))
   steps, m = y.shape[-2:]
-  b = _each(b, steps, 1)
+  observed = jnp.subtract(*common(y, d))
+  start = _shifted(*ffi.broadcast_batches(
+      "kalman_filter", [mean, _each(b, steps, 1)], (1, 2)))
   each_f, each_q, each_h, each_r = (_each(x, steps, 2) for x in (f, q, h, r))
   ahead = _congruence(each_f, covs) + each_q
   hp = product(each_h, jnp.concatenate([cov[None], ahead[:-1]]))
@@ -337,10 +346,13 @@ def _means_formula(y, f, q, h, r, mean, cov, b, d, covs):
   kt = cholesky_solve_p(factor, hp)
   inverse = cholesky_solve_p(factor, identities_like(factor))
   a = identities_like(covs) - product(kt, each_h, adjoint_a=True)
-  observed = y - d
-  u = _all_times(a, _shifted(mean, b)) + _all_times(kt.mT, observed)
+  u = jnp.add(*common(_all_times(a, start), _all_times(kt.mT, observed)))
   means = _recursion(product(a[1:], each_f[:-1]), u)
-  v = observed - _all_times(h, _shifted(mean, _all_times(f, means) + b))
+  hf = product(h, f) if h.shape[0] == f.shape[0] == 1 else product(each_h[1:], each_f[:-1])
+  moved = _all_times(hf, means[..., :-1, :])
+  moved = jnp.pad(moved, [(0, 0)] * (moved.ndim - 2) + [(1, 0), (0, 0)])
+  observed, known, moved = common(observed, _all_times(h, start), moved)
+  v = (observed - known) - moved
   deviance = jnp.sum(v * _all_times(inverse, v), axis=(-2, -1))
   logdet = 2 * jnp.sum(jnp.log(diagonal_of(factor)))
   return means, -(deviance + logdet + steps * m * math.log(2 * math.pi)) / 2

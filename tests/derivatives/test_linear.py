@@ -16,7 +16,7 @@ from linalg._factorizations import cholesky, det, eigh, qr, solve, solve_logdet,
 from linalg.structured import _block_tridiagonal as block_tridiagonal
 from quick import quick_jit
 
-ONE_IN = 3
+ONE_IN = 5
 
 SIZES = [1, 2, 4, 7, 13, 32]
 CHOLESKY_SIZES = [*SIZES, 33, 70]  # in lanes and in tiles

@@ -19,7 +19,7 @@ import selection
 from quick import quick_jit
 
 COMPILES = True
-ONE_IN = 2
+ONE_IN = 3
 
 
 @selection.one_in(3)

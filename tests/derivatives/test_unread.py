@@ -15,7 +15,7 @@ import linalg
 import matrices
 from quick import quick_jit
 
-ONE_IN = 2
+ONE_IN = 3
 
 SIZES = (1, 2, 5, 17, 40)
 BOOLS = (False, True)

@@ -14,7 +14,7 @@ import linalg
 from sharded import BATCH, KINDS, N, collectives, compile_local, make_mesh, place, sharded_like
 
 COMPILES = True
-ONE_IN = 2
+ONE_IN = 3
 
 # JAX's functions that are at most one primitive and products, and functions made of them.
 NAMES = [

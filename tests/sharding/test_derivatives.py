@@ -28,7 +28,7 @@ from sharded import (
 )
 
 COMPILES = True
-ONE_IN = 2
+ONE_IN = 3
 
 CASES = cases.each(cases.DIFFERENTIABLE_CASES)
 N = 4

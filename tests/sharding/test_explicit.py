@@ -29,7 +29,7 @@ from sharded import (
 )
 
 COMPILES = True
-ONE_IN = 2
+ONE_IN = 3
 
 EXPLICIT, AUTO = AxisType.Explicit, AxisType.Auto
 

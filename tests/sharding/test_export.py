@@ -31,7 +31,7 @@ from sharded import (
 )
 
 COMPILES = True
-ONE_IN = 2
+ONE_IN = 3
 
 
 

@@ -32,7 +32,7 @@ from sharded import (
 )
 
 COMPILES = True
-ONE_IN = 2
+ONE_IN = 3
 
 N, K = 7, 3
 

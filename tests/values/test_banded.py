@@ -13,7 +13,7 @@ import linalg.scipy
 import matrices
 import selection
 
-ONE_IN = 2
+ONE_IN = 3
 
 # Numbers of diagonals below and above the main one: none, few, and more than most matrices have.
 BANDS = [(0, 0), (1, 1), (2, 0), (0, 3), (3, 5), (9, 4), (20, 30)]

@@ -468,8 +468,10 @@ jax.config.update("jax_enable_x64", True)
 from linalg import structured
 rng = np.random.default_rng(0)
 diagonal = 6 * np.eye(3) + 0.1 * rng.standard_normal((20000, 3, 3))
-factor = structured.block_tridiagonal_cholesky(diagonal, rng.random((19999, 3, 3)))
-results = factor.factors, factor.logdet(), factor.solve(rng.standard_normal((20000, 3)))
+lower, b = rng.random((19999, 3, 3)), rng.standard_normal((20000, 3))
+factor = structured.block_tridiagonal_cholesky(diagonal, lower)
+results = (factor.factors, factor.logdet(), factor.solve(b),
+           structured.block_tridiagonal_solve_logdet(diagonal, lower, b))
 assert factor.info == 0
 print(*[hashlib.sha256(np.asarray(x).tobytes()).hexdigest() for x in jax.tree.leaves(results)])
 """
@@ -506,6 +508,48 @@ def test_long_system(rng):
     s = diagonal[0] - np.linalg.inv(s) / 4
   logdet += (steps - 200) * np.linalg.slogdet(s)[1]
   np.testing.assert_allclose(factor.logdet(), logdet, rtol=1e-12)
+
+
+@pytest.mark.cpu  # elsewhere the methods of a factor are called
+@pytest.mark.parametrize("steps, d, columns, dtype", [
+    (4160, 3, 1, np.float64),
+    pytest.param(4096, 2, 1, np.float64, marks=pytest.mark.extended),
+    pytest.param(4097, 1, 1, np.float64, marks=pytest.mark.extended),
+    pytest.param(8255, 2, 3, np.complex128, marks=pytest.mark.extended),  # no rest after chunks
+    pytest.param(5000, 8, 2, np.float32, marks=pytest.mark.extended),
+    pytest.param(4500, 5, 1, np.complex64, marks=pytest.mark.extended)])
+def test_long_systems_in_one_call(steps, d, columns, dtype, rng):
+  """Solutions without a factor: residuals, the bits of each system alone, and failures."""
+  diagonal, lower, _ = _definite(rng, (4,), steps, d, dtype)
+  b = rng.standard_normal((4, steps, d, columns)).astype(dtype)
+  run = jax.jit(structured.block_tridiagonal_solve_logdet_ex)
+  text = run.lower(diagonal, lower, b).as_text()
+  assert "@linalg_block_tridiagonal_solve_logdet" in text and "_chunks" not in text
+  x, logdet, info = found = jax.device_get(run(diagonal, lower, b))
+  assert not info.any()
+  times = lambda a, x: np.einsum("...ij,...jk->...ik", a, x)
+  residual = times((diagonal + diagonal.swapaxes(-1, -2).conj()) / 2, x) - b
+  residual[:, 1:] += times(lower, x[:, :-1])
+  residual[:, :-1] += times(lower.swapaxes(-1, -2).conj(), x[:, 1:])
+  eps = np.finfo(dtype).eps
+  assert np.abs(residual).max() < 50 * d * eps * np.abs(diagonal).max() * np.abs(x).max()
+  factor = structured.block_tridiagonal_cholesky(diagonal, lower)
+  np.testing.assert_allclose(logdet, factor.logdet(), rtol=50 * eps)
+  for y, known in zip(run(*(y[1:2] for y in (diagonal, lower, b))), found, strict=True):
+    np.testing.assert_array_equal(y, known[1:2])
+
+  width = partition.chunk_width(steps)
+  diagonal[0, 3 * width - 1, 0, 0] = diagonal[3, steps - 1, d - 1, d - 1] = -5  # 0 is a separator
+  diagonal[1, 2 * width + 1, 0, 0] = np.nan
+  spoilt = run(diagonal, lower, b)
+  factor = structured.block_tridiagonal_cholesky(diagonal, lower)
+  np.testing.assert_array_equal(spoilt[2], factor.info)
+  np.testing.assert_array_equal(
+      factor.info, [(3 * width - 1) * d + 1, (2 * width + 1) * d + 1, 0, steps * d])
+  for y, known in zip(spoilt, found, strict=True):
+    np.testing.assert_array_equal(y[2], known[2])
+  for y in spoilt[:2]:
+    assert np.isnan(y[np.array([0, 1, 3])]).all()
 
 
 @pytest.mark.parametrize("d", [1, 2, 3])

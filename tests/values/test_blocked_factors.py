@@ -25,7 +25,7 @@ BLOCKS = 512
 extended = pytest.mark.extended
 ALL_DTYPES = True
 ONE_DTYPE = True
-ONE_IN = 2
+ONE_IN = 3
 
 
 @pytest.mark.parametrize("lower", [True, False], ids=["lower", "upper"])

@@ -15,7 +15,7 @@ from sharded import same_bits
 
 extended = pytest.mark.extended
 ALL_DTYPES = True
-ONE_IN = 2
+ONE_IN = 3
 
 
 # Sizes near the crossover to tiles, and where leaves of divide and conquer or registers end.

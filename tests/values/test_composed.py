@@ -53,6 +53,7 @@ def _nearly(actual, expected, operands):
   close(actual, expected, 1e3 * np.finfo(operands[0].dtype).eps)
 
 
+@selection.one_in(2)
 @selection.extended_for("expm")
 @selection.compiles
 @CASES
@@ -120,7 +121,7 @@ def _layouts():
   return found
 
 
-@selection.one_in(2)
+@selection.one_in(3)
 @selection.extended_for("expm")
 @selection.compiles
 @pytest.mark.parametrize(("layout", "kind", "dtype"), _layouts())

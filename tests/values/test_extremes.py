@@ -12,7 +12,7 @@ import matrices
 from linalg._catalogue import checks
 
 ALL_DTYPES = True
-ONE_IN = 2
+ONE_IN = 3
 
 
 def _subnormal(dtype):

@@ -10,7 +10,7 @@ import matrices
 import selection
 
 ALL_DTYPES = True
-ONE_IN = 2
+ONE_IN = 3
 
 SIZES = (0, 1, 2, 3, 4, 5, 8, 10, 16, 17, 33)
 SHAPES = ((5, 3), (3, 5), (17, 4), (4, 17), (40, 33), (0, 3), (3, 0))

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.linalg
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -368,6 +369,74 @@ def test_derivatives_of_objects(kind, rng):
     np.testing.assert_allclose(quick_jit(gradient)(a), expected, rtol=1e-9, atol=1e-10)
 
 
+@pytest.mark.parametrize("batch", [(), (3,)])
+def test_factors_that_are_there(batch, dtype, rng):
+  """`from_factor` takes what cho_factor, lu_factor and qr return, here and in SciPy."""
+  a = _definite(rng, batch, dtype) + matrices.well_conditioned(rng, batch, N, dtype)
+  b = matrices.general(rng, batch, N, 2, dtype)
+  near = functools.partial(np.testing.assert_allclose, atol=2e4 * np.finfo(dtype).eps)
+  definite = _definite(rng, batch, dtype)
+  tall = matrices.general(rng, batch, N, 4, dtype)
+  factors = {
+      "cholesky": (linalg.CholeskyFactor.from_factor(linalg.cho_factor(definite)), definite),
+      "lu": (linalg.LUFactor.from_factor(linalg.lu_factor(a)), a),
+      "qr": (linalg.QRFactor.from_factor(linalg.qr(tall)), tall),
+      "complete qr": (linalg.QRFactor.from_factor(linalg.qr(tall, mode="complete")), tall)}
+  if not batch:
+    factors |= {
+        "SciPy's cholesky": (
+            linalg.CholeskyFactor.from_factor(scipy.linalg.cho_factor(definite)), definite),
+        "SciPy's lu": (linalg.LUFactor.from_factor(scipy.linalg.lu_factor(a)), a),
+        "SciPy's qr": (linalg.QRFactor.from_factor(scipy.linalg.qr(tall)), tall)}
+  for name, (factor, whole) in factors.items():
+    assert (factor.n, factor.dtype) == (whole.shape[-1], dtype), name
+    assert factor.info.shape == batch and factor.info.dtype == np.int32 and not np.any(factor.info)
+    matrix = factor.matrix() if callable(factor.matrix) else factor.matrix
+    near(matrix, whole, err_msg=name)
+    near(factor.solve(b), np.linalg.pinv(checks.wide(whole)) @ b, err_msg=name)
+    assert factor.lower().shape[-2:] == (factor.n, factor.n)
+
+
+def test_info_of_factors_that_are_there(dtype):
+  """The first zero of the diagonal, and -1 for NaN."""
+  u = np.broadcast_to(np.eye(3, dtype=dtype), (3, 3, 3)).copy()
+  u[1, 1, 1] = u[1, 2, 2] = 0
+  u[2, 0, 1] = np.nan
+  pivots = np.broadcast_to(np.arange(3, dtype=np.int32), (3, 3))
+  for factor in (linalg.LUFactor.from_factor((u, pivots)), linalg.QRFactor.from_factor((u, u))):
+    np.testing.assert_array_equal(factor.info, [0, 2, -1])
+    x = np.isnan(factor.solve(np.ones((3, 1), dtype)))
+    np.testing.assert_array_equal(x.all((-2, -1)), [False, True, True])
+    assert not x[0].any()
+
+
+def test_derivatives_of_factors_that_are_there(rng):
+  """The gradient by A, through LU factors that lu_factor returns."""
+  a, b = matrices.well_conditioned(rng, (), N, np.float64), _vector(rng, (), np.float64)
+  solve = lambda a: jnp.sum(linalg.LUFactor.from_factor(linalg.lu_factor(a)).solve(b) ** 2)
+  expected = quick_jit(jax.grad(lambda a: jnp.sum(jnp.linalg.solve(a, b) ** 2)))(a)
+  np.testing.assert_allclose(quick_jit(jax.grad(solve))(a), expected, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.usefixtures("standard_promotion")
+def test_operands_of_another_dtype(rng):
+  """Changed Cholesky factors keep their dtype. The others promote, and all solutions do."""
+  a, w = _definite(rng, (), np.float32), _vector(rng, (), np.float64)
+  positive, general, tall = (
+      getattr(linalg, f"factorize_{kind}")(a) for kind in ("cholesky", "lu", "qr"))
+  for changed in (positive.update(w), positive.append(w, 9.0), positive.replace(0, w + 9)):
+    assert changed.dtype == changed.upper.dtype == np.float32
+  assert general.update(w, w).dtype == general.append(w, w, 9.0).dtype == np.float64
+  assert tall.update(w, w).dtype == tall.append_rows(w).dtype == np.float64
+  for factor in (positive, general, tall):
+    assert factor.solve(w).dtype == np.float64
+    assert factor.solve(w.astype(np.complex64)).dtype == np.complex64
+  assert general.update(1j * w, w).dtype == np.complex128
+  assert positive.append(w.astype(np.float32), 9).dtype == np.float32
+  half = linalg.factorize_cholesky(a.astype(jnp.float16))
+  assert half.upper.dtype == np.float32 and half.logdet().dtype == jnp.float16
+
+
 def test_wrong_arguments():
   factor = linalg.factorize_cholesky(np.eye(3))
   for call, error, text in (
@@ -383,6 +452,11 @@ def test_wrong_arguments():
       (lambda: linalg.factorize_qr(np.eye(3)).update(np.ones((4, 3)), np.ones((4, 3))), ValueError,
        r"use u\[..., None\] and v\[..., None\]"),
       (lambda: factor.replace(0, np.ones(2)), ValueError, "column"),
+      (lambda: linalg.LUFactor.from_factor(np.eye(3)), TypeError, "lu_and_piv the two values that"),
+      (lambda: linalg.LUFactor.from_factor((np.eye(3), np.arange(2))), ValueError, "pivots"),
+      (lambda: linalg.LUFactor.from_factor((np.eye(3), np.ones(3))), TypeError, "be integers"),
+      (lambda: linalg.QRFactor.from_factor((np.eye(3), np.eye(2))), ValueError, r"r \(2, 2\)"),
+      (lambda: linalg.QRFactor.from_factor((np.eye(2), np.ones((2, 3)))), ValueError, "q"),
       (lambda: factor.update(1j * np.ones(3)), TypeError, "takes real arrays"),
       (lambda: linalg.factorize_qr(np.ones((2, 3))), ValueError, "m >= n"),
       (lambda: linalg.factorize_qr(np.ones((3, 2))).slogdet(), ValueError, "square")):

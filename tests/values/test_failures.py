@@ -16,7 +16,7 @@ import matrices
 import selection
 from quick import quick_jit
 
-ONE_IN = 2
+ONE_IN = 3
 
 BATCH = 9  # more than the lanes of a vector register, and a remainder
 INTEGERS = (np.iinfo(np.int32).min, -1, 99, np.iinfo(np.int32).max)

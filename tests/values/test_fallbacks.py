@@ -16,7 +16,7 @@ from quick import quick_jit
 from sharded import close
 from target_table import TARGETS
 
-ONE_IN = 3
+ONE_IN = 5
 
 
 def _operations():

@@ -9,7 +9,7 @@ import matrices
 from linalg._catalogue import checks
 
 ALL_DTYPES = True
-ONE_IN = 2
+ONE_IN = 3
 # LAPACK computes the last size.
 EIGENVALUE_SIZES = (3, 7, 20, 66)
 # Large enough that several threads share it.

@@ -12,7 +12,7 @@ import matrices
 from sharded import KINDS, compile_local, make_mesh, place, same_bits
 
 ONE_DTYPE = True
-ONE_IN = 2
+ONE_IN = 3
 # Sizes in lanes, in tiles and, on a GPU, for vendor routines. Batches fill whole registers, or
 # leave a remainder for every width.
 SIZES = [3, 8, 33, 70, 140]

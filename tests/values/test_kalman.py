@@ -22,7 +22,7 @@ from linalg.structured._kalman_operations import (
   smoother_vjp_p,
 )
 
-ONE_IN = 2
+ONE_IN = 3
 
 # The parameters, and their sizes without batch and steps.
 CORES = {
@@ -222,12 +222,14 @@ def test_bits_do_not_depend_on_the_batch(n, m, dtype, rng):
       np.testing.assert_array_equal(x, known[-size:])
 
 
-@pytest.mark.parametrize(("n", "m", "dtype", "per_step"), [
-    (3, 2, np.float64, False),
-    pytest.param(4, 2, np.float32, False, marks=pytest.mark.extended),
-    pytest.param(14, 5, np.float64, True, marks=pytest.mark.extended)])
+@pytest.mark.parametrize(("n", "m", "dtype", "per_step", "per_series"), [
+    (3, 2, np.float64, False, ()),
+    pytest.param(4, 2, np.float32, False, (), marks=pytest.mark.extended),
+    pytest.param(14, 5, np.float64, True, (), marks=pytest.mark.extended),
+    pytest.param(3, 2, np.float64, True, ("initial_mean", "transition_offset"),
+                 marks=pytest.mark.extended)])
 @pytest.mark.cpu  # a GPU filters each series
-def test_one_model_for_all_series(n, m, dtype, per_step, rng):
+def test_one_model_for_all_series(n, m, dtype, per_step, per_series, rng):
   """Covariances computed once: the bits of each series alone, and its derivatives."""
   names = ["transition", "observation_covariance", "observation_offset"] if per_step else []
   _, parameters = _model(rng, 9, n, m, dtype, per_step=names)
@@ -235,13 +237,17 @@ def test_one_model_for_all_series(n, m, dtype, per_step, rng):
   lead = {name: (1,) * (name in names) for name in parameters}
   one = {name: x.reshape(*lead[name], *x.shape) for name, x in parameters.items()}
   own = {name: np.broadcast_to(x, (19, *x.shape)) for name, x in parameters.items()}
+  for name in per_series:
+    own[name] = one[name] = own[name] + rng.standard_normal(own[name].shape).astype(dtype)
+  axes = {name: 0 if name in per_series else None for name in parameters}
   spoilt = y.copy()
   spoilt[3, 4] = np.nan
   run = jax.jit(lambda y, x: linalg.structured.kalman_filter(y, **x))
   expected = run(spoilt, own)
   assert np.flatnonzero(expected.info).tolist() == [3]
-  mapped = jax.jit(jax.vmap(run, in_axes=(0, None)))(spoilt, parameters)
-  few = run(spoilt[2:5], one)
+  mapped = jax.jit(jax.vmap(run, in_axes=(0, axes)))(
+      spoilt, parameters | {name: own[name] for name in per_series})
+  few = run(spoilt[2:5], one | {name: own[name][2:5] for name in per_series})
   for operands in ((spoilt, one), (spoilt, own)):
     calls = run.lower(*operands).as_text().count("linalg_kalman_means")
     assert calls == (operands[1] is one)

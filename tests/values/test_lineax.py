@@ -144,6 +144,25 @@ def test_multiples_of_blocks(rng, dtype):
     solve(plain @ plain)
 
 
+def test_tags_of_blocks():
+  """A mark of lineax says what it says of lineax's own operators."""
+  questions = {
+      lx.symmetric_tag: lx.is_symmetric, lx.diagonal_tag: lx.is_diagonal,
+      lx.tridiagonal_tag: lx.is_tridiagonal, lx.unit_diagonal_tag: lx.has_unit_diagonal,
+      lx.lower_triangular_tag: lx.is_lower_triangular,
+      lx.upper_triangular_tag: lx.is_upper_triangular,
+      POSITIVE: lx.is_positive_semidefinite, NEGATIVE: lx.is_negative_semidefinite}
+  a = jnp.eye(N)
+  for dtype in (jnp.float32, jnp.complex64):
+    for tags in ((), *((tag,) for tag in questions)):
+      of_blocks, dense = (make(*tags)(a.astype(dtype)) for make in (_of_blocks, _dense))
+      for question in questions.values():
+        assert question(of_blocks) == question(dense), (tags, question)
+  one = jnp.ones((1, 1, 1))
+  single = solvers.BlockTridiagonalLinearOperator(one[:0], one, one[:0])
+  assert lx.is_diagonal(single) and lx.is_tridiagonal(single) and lx.is_symmetric(single)
+
+
 def test_singular():
   """lineax reports what NaN says."""
   for solver, operator in (

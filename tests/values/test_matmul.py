@@ -16,7 +16,7 @@ from quick import optimised_jit
 from sharded import moves_nothing
 
 ALL_DTYPES = True
-ONE_IN = 2
+ONE_IN = 3
 # Rows fill one or several registers, or lack one element. Blocks of rows overlap.
 SIZES = [
     (1, 4, 1), (4, 1, 4), (2, 4, 3), (4, 4, 4), (5, 6, 7), (7, 5, 6), (8, 8, 8), (9, 7, 17),

@@ -20,7 +20,7 @@ import selection
 from linalg._catalogue import checks
 from sharded import same_bits
 
-ONE_IN = 2
+ONE_IN = 3
 
 SIZES = (0, 1, 2, 3, 5, 10, 20, 50)
 # Orders around the crossovers and powers of two, and some that no tile divides. Large orders take

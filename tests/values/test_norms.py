@@ -13,7 +13,7 @@ import linalg
 import matrices
 from quick import quick_jit
 
-ONE_IN = 2
+ONE_IN = 3
 
 VECTOR_ORDERS = (None, 1, 2, 3, 0.5, -1, -2, -2.5, 0, np.inf, -np.inf)
 MATRIX_ORDERS = (None, "fro", "nuc", 1, -1, 2, -2, np.inf, -np.inf)

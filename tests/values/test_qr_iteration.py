@@ -15,7 +15,7 @@ from linalg._catalogue import checks
 from sharded import same_bits
 
 ALL_DTYPES = True
-ONE_IN = 2
+ONE_IN = 3
 
 # The largest size for the kernels in lanes is 64, and the smallest size for LAPACK is 65.
 SIZES = [1, 2, 3, 5, 8, 20, 64, 65]

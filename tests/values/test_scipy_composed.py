@@ -17,6 +17,7 @@ import cases
 import derivatives
 import linalg.scipy
 import matrices
+import selection
 from quick import quick_jit
 
 FUNCTIONS = [
@@ -37,6 +38,7 @@ def _theirs(call, a, p, b):
     return _leaves(call(scipy.linalg, a, p, b))
 
 
+@selection.one_in(2)
 @cases.each_double
 @pytest.mark.parametrize(("name", "call"), CALLS)
 def test_agrees_with_scipy(name, call, dtype, rng, standard_promotion):

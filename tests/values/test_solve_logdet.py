@@ -12,7 +12,7 @@ import linalg
 import selection
 from linalg._catalogue import matrices
 
-ONE_IN = 2
+ONE_IN = 3
 
 KINDS = pytest.mark.parametrize("assume_a", ["gen", "pos"])
 

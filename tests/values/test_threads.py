@@ -14,7 +14,7 @@ import matrices
 import selection
 from sharded import make_mesh, place, same_bits
 
-ONE_IN = 2
+ONE_IN = 3
 
 SCRIPT = pathlib.Path(__file__).parents[1] / "support/thread_scenarios.py"
 SECONDS = 120

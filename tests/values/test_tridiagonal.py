@@ -8,7 +8,7 @@ import linalg
 import matrices
 from linalg._factorizations.eigh_tridiagonal import eigh_tridiagonal_rows_p
 
-ONE_IN = 2
+ONE_IN = 3
 
 
 def _multiply(dl, d, du, x):
