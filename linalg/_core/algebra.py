@@ -200,6 +200,12 @@ def largest_element(a: jax.Array) -> jax.Array:
   return jnp.max(jnp.abs(a), axis=(-2, -1), initial=0)
 
 
+def largest_part(a: jax.Array) -> jax.Array:
+  """The largest real or imaginary part of matrices, whose modulus may leave the range."""
+  parts = jnp.maximum(jnp.abs(a.real), jnp.abs(a.imag))
+  return jnp.max(parts, axis=(-2, -1), initial=0)
+
+
 def norm_of_rows(a: jax.Array) -> jax.Array:
   """‖A‖∞, the largest sum of magnitudes in a row."""
   return jnp.max(jnp.sum(jnp.abs(a), axis=-1), axis=-1, initial=0)
@@ -280,6 +286,21 @@ def binade(x: jax.Array) -> jax.Array:
       ((1 << finfo.nexp) - 1) << finfo.nmant)
   power = jax.lax.bitcast_convert_type(exponent, x.dtype)
   return jnp.where((x > 0) & (power > 0) & jnp.isfinite(power), power, 1)
+
+
+def normal_binade(x: jax.Array) -> jax.Array:
+  """`binade`, or at the ends of the range the nearest power of two whose reciprocal is normal.
+
+  XLA multiplies by the reciprocal of a divisor of many numbers, and flushes subnormal numbers.
+  """
+  tiny = jnp.finfo(x.dtype).tiny
+  return jnp.clip(binade(x), tiny, 1 / tiny)
+
+
+def scaled(a: jax.Array) -> tuple[jax.Array, jax.Array]:
+  """Matrices over a power of two near their largest element, and that, (..., 1, 1)."""
+  scale = normal_binade(largest_part(a))[..., None, None].astype(a.dtype)
+  return a / scale, scale
 
 
 # This is above the exponents of all floating numbers, and of their products with small integers.

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax.core import Tracer
 from jax.typing import ArrayLike
 
-from linalg._core.algebra import binade, expand, identity, symmetrized
+from linalg._core.algebra import expand, identity, largest_part, normal_binade, symmetrized
 from linalg._core.divided_differences import differences, second_differences
 from linalg._core.matrix_function import matrix_function
 from linalg._core.operands import as_arrays, check_square, complex_dtype
@@ -206,21 +206,26 @@ def _shift(a, ridge, epsilon):
   return jnp.maximum(shift, jnp.finfo(largest.dtype).tiny ** 0.5 * largest)
 
 
+def scale_of_root(a: jax.Array, epsilon: Any) -> tuple[jax.Array, jax.Array | None]:
+  """The power of two by which each matrix is divided before its root, and `epsilon` over that.
+
+  Divided differences of small or large numbers leave the range before their products do.
+  """
+  largest = largest_part(a)
+  if epsilon is not None:
+    epsilon = expand(jnp.asarray(epsilon, largest.dtype), largest)
+    largest = jnp.maximum(largest, epsilon)
+  scale = normal_binade(largest)
+  return scale, None if epsilon is None else epsilon / scale
+
+
 @functools.partial(jax.jit, static_argnames=("p", "symmetrize_input"))
 def _inverse_pth_root(a, p, ridge, epsilon, symmetrize_input):
   (a,), dtype = as_arrays("inverse_pth_root", a)
   check_square("inverse_pth_root", a)
   if symmetrize_input:
     a = symmetrized(a)
-  # Divided differences of small or large numbers leave the range before their products do.
-  largest = jnp.max(jnp.maximum(jnp.abs(a.real), jnp.abs(a.imag)), (-2, -1), initial=0)
-  if epsilon is not None:
-    epsilon = expand(jnp.asarray(epsilon, largest.dtype), largest)
-    largest = jnp.maximum(largest, epsilon)
-  tiny = jnp.finfo(largest.dtype).tiny
-  scale = jnp.clip(binade(largest), tiny, 1 / tiny)  # its reciprocal must be normal too
-  if epsilon is not None:
-    epsilon = epsilon / scale
+  scale, epsilon = scale_of_root(a, epsilon)
   scale = scale[..., None, None].astype(a.dtype)
   root = _positive_root(a / scale, p, ridge, epsilon)
   return (root * (scale.real ** (-1 / p)).astype(root.dtype)).astype(dtype)

@@ -12,6 +12,7 @@ from linalg._core.algebra import (
     binade,
     expand,
     identity,
+    largest_part,
     reciprocal,
     symmetrized,
     zeros_like,
@@ -184,7 +185,7 @@ def cond(x: ArrayLike, p: Any = None) -> jax.Array:
     raise ValueError(f"cond: input array must not be empty; got {a.shape=}")
   # `max` returns NaN if there is one. The condition number of an infinite matrix is computed and
   # discarded: to skip it, XLA would search for Inf again for each element.
-  largest = jnp.max(jnp.maximum(jnp.abs(a.real), jnp.abs(a.imag)), (-2, -1))
+  largest = largest_part(a)
   return jnp.where(jnp.isinf(largest), jnp.inf, _cond(a, p, largest)).astype(real_dtype(dtype))
 
 

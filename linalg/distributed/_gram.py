@@ -8,7 +8,7 @@ from jax import lax
 from jax.typing import ArrayLike
 
 import linalg
-from linalg._core.algebra import adjoint, binade
+from linalg._core.algebra import adjoint, binade, expand
 from linalg._core.operands import as_arrays
 from linalg._core.public import public
 from linalg._factorizations.matmul import product
@@ -38,7 +38,14 @@ def scaled_gram(rows: Rows, a: jax.Array) -> tuple[jax.Array, jax.Array]:
 def _root(rows: Rows, is_wide, p, a, ridge, epsilon):
   gram, scale = scaled_gram(rows, rows.even(adjoint(a) if is_wide else a))
   if epsilon is not None:
-    epsilon = jnp.asarray(epsilon, scale.dtype) / scale[..., 0, 0] / scale[..., 0, 0]
+    epsilon = jnp.asarray(epsilon, scale.dtype)
+    # Beside a small matrix, epsilon over the square of its scale would be out of range.
+    least = jnp.sqrt(epsilon)
+    least = expand(jnp.where(least > 0, binade(least), 0)[..., None, None], scale)
+    larger = jnp.maximum(scale, least)
+    ratio = (scale / larger).astype(gram.dtype)
+    gram, scale = gram * ratio * ratio, larger
+    epsilon = epsilon / scale[..., 0, 0] / scale[..., 0, 0]
   root = linalg.inverse_pth_root(
       gram[..., : rows.width, : rows.width], p, ridge_epsilon=ridge, epsilon=epsilon)
   return root * (scale ** (-2 / p)).astype(root.dtype)

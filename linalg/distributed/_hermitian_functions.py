@@ -19,7 +19,11 @@ from linalg._core.operands import as_arrays, complex_dtype, incompatible, real_d
 from linalg._core.public import public
 from linalg._factorizations.eigh import EighResult
 from linalg._functions.eigh_generalized import INDEFINITE
-from linalg._functions.hermitian_functions import inverse_root, inverse_root_from_one
+from linalg._functions.hermitian_functions import (
+  inverse_root,
+  inverse_root_from_one,
+  scale_of_root,
+)
 from linalg.distributed._cyclic import Cyclic
 from linalg.distributed._eigh import (
   Spectrum,
@@ -172,6 +176,18 @@ def _shift(w, ridge, epsilon):
   return (jnp.maximum(shift, jnp.finfo(largest.dtype).tiny ** 0.5 * largest),)
 
 
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def _root(s, g, p, a, ridge, epsilon):
+  scale, epsilon = scale_of_root(a, epsilon)
+  scale = scale[..., None, None].astype(a.dtype)
+  if ridge is None and epsilon is None:
+    root = _apply(s, g, inverse_root(p), _given, a / scale)
+  else:
+    given = [jnp.asarray(0 if x is None else x, real_dtype(a)) for x in (ridge, epsilon)]
+    root = _apply(s, g, _shifted_inverse_root(p), _shift, a / scale, *given)
+  return root * (scale.real ** (-1 / p)).astype(root.dtype)
+
+
 @public("p", "axes", compiled=False)
 def inverse_pth_root(
     a: ArrayLike, p: float, *, ridge_epsilon: ArrayLike | None = None,
@@ -188,7 +204,7 @@ def inverse_pth_root(
     definite. If one is given, eigenvalues below 0 count as 0 before it is added. Eigenvalues below
     n eps times the largest are rounding errors.
 
-  Algorithm and derivatives: those of `funm_hermitian`.
+  Algorithm and derivatives: those of `funm_hermitian`, of A over a power of two.
 
   Example:
     >>> import jax, jax.numpy as jnp, linalg.distributed as dist
@@ -201,10 +217,7 @@ def inverse_pth_root(
     raise ValueError("Argument p to inverse_pth_root() must not be 0")
   (a,), dtype = as_arrays("inverse_pth_root", a)
   s, products = spectrum_of("inverse_pth_root", a, axes)
-  if ridge_epsilon is None and epsilon is None:
-    return _apply(s, products, inverse_root(p), _given, a).astype(dtype)
-  given = [jnp.asarray(0 if x is None else x, real_dtype(a)) for x in (ridge_epsilon, epsilon)]
-  return _apply(s, products, _shifted_inverse_root(p), _shift, a, *given).astype(dtype)
+  return _root(s, products, p, a, ridge_epsilon, epsilon).astype(dtype)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))

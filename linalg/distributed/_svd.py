@@ -14,6 +14,7 @@ from linalg._core.algebra import (
   one_of_first_order,
   reciprocal,
   reciprocal_gaps,
+  scaled,
   zeros_like,
 )
 from linalg._core.checks import check_converged
@@ -192,8 +193,8 @@ def _adjoint_inverse(shared: Shared, kept_by, a):
   """
   u, s, vh, info = _svd(shared, a)
   u, v = _in_blocks(shared, u, vh)
-  scaled = _times_diagonal(shared, u, reciprocal(s, _kept(kept_by, s)))
-  return from_blocks(shared, multiply(shared, scaled, v.conj(), (False, True))), s, info
+  divided = _times_diagonal(shared, u, reciprocal(s, _kept(kept_by, s)))
+  return from_blocks(shared, multiply(shared, divided, v.conj(), (False, True))), s, info
 
 
 @_adjoint_inverse.defjvp
@@ -216,6 +217,16 @@ def _adjoint_inverse_jvp(shared, kept_by, primals, tangents):
   turned = transposed_p(moved.conj(), shared=_square(shared))
   dy = from_blocks(shared, outside + times(y, moved - beside - turned))
   return (found, s, info), (dy, ds, zeros_like(info))
+
+
+def _scaled_inverse(shared: Shared, kept_by, a):
+  """`_adjoint_inverse` by way of A over a power of two.
+
+  Its derivative has products of two inverses, which may leave the range.
+  """
+  a, scale = scaled(a)
+  y, s, info = _adjoint_inverse(shared, kept_by, a)
+  return y / scale, s * scale[..., 0].real, info
 
 
 def _is_wide(shared: Shared) -> bool:
@@ -264,7 +275,7 @@ def _inverse(shared, rtol, a):
     return a.mT, _no_values(a)[1]
   is_wide = _is_wide(shared)
   shared = _turned(shared) if is_wide else shared
-  y, _, info = _adjoint_inverse(shared, ("pinv", rtol), adjoint(a) if is_wide else a)
+  y, _, info = _scaled_inverse(shared, ("pinv", rtol), adjoint(a) if is_wide else a)
   return y if is_wide else adjoint(y), info
 
 
@@ -291,7 +302,7 @@ def _least_squares(shared, rcond, a, b):
     x = jnp.zeros((*a.shape[:-2], a.shape[-1], b.shape[-1]), b.dtype)
     return x, jnp.sum((b * b.conj()).real, axis=-2), jnp.sum(counted(s, rcond), axis=-1), s, info
   turned = _turned(shared) if _is_wide(shared) else shared
-  y, s, info = _adjoint_inverse(
+  y, s, info = _scaled_inverse(
       turned, ("lstsq", rcond), adjoint(a) if _is_wide(shared) else a)
   x = _times_columns(turned, y, b, not _is_wide(shared))
   residual = b - _times_columns(shared, a, x, False)

@@ -11,7 +11,14 @@ from jax import lax
 from jax.sharding import PartitionSpec
 
 import linalg
-from linalg._core.algebra import adjoint, diagonal_of, expand, on_diagonal, reciprocal
+from linalg._core.algebra import (
+  adjoint,
+  diagonal_of,
+  expand,
+  on_diagonal,
+  reciprocal,
+  scaled,
+)
 from linalg._core.operands import check_matrix
 from linalg._factorizations.matmul import product
 from linalg._factorizations.qr import qr_p, qr_r_p, thin_tangents, times_inverse
@@ -410,6 +417,8 @@ def tall_lstsq(rows: Rows, rcond: float, a: jax.Array, b: jax.Array) -> tuple[ja
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def tall_pinv(rows: Rows, is_wide: bool, rtol: float, a: jax.Array) -> jax.Array:
-  found = _adjoint_inverse(rows, rtol, rows.even(adjoint(a) if is_wide else a))
+  # The derivative has products of two inverses, which may leave the range.
+  a, scale = scaled(rows.even(adjoint(a) if is_wide else a))
+  found = _adjoint_inverse(rows, rtol, a) / scale
   found = found[..., : rows.height, : rows.width]
   return found if is_wide else adjoint(found)

@@ -248,6 +248,32 @@ def test_second_derivatives(rng):
 
 
 @pytest.mark.extended
+@pytest.mark.parametrize("dtype, power", [(np.float64, 500), (np.float32, 60)])
+def test_scales_of_roots(dtype, power):
+  """Second derivatives stay in range where those of w^(-1/4) do not."""
+  n = 8
+  e = np.add.outer(np.arange(n), np.arange(n)).astype(dtype) / n
+  a = np.diag(np.arange(1, n + 1)).astype(dtype)
+
+  def results(scale, t):
+    x, unit = scale * (a + t * e), scale**0.25
+    return (dist.inverse_pth_root(x, 4, axes="x") * unit,
+            dist.inverse_pth_root(x, 4, epsilon=scale, axes="x") * unit)
+
+  def second(scale):
+    one = jnp.ones_like(scale)
+    first = lambda t: jax.jvp(functools.partial(results, scale), (t,), (one,))[1]
+    return jax.jvp(first, (0 * scale,), (one,))[1]
+
+  with jax.set_mesh(mesh_of("one device")[0]):
+    program = quick_jit(second)
+    of_one = program(dtype(1))
+    for scale in (dtype(2.0**power), dtype(2.0**-power)):
+      for found, expected in zip(program(scale), of_one, strict=True):
+        close(found, expected, dtype, 100)
+
+
+@pytest.mark.extended
 def test_equal_eigenvalues():
   """First derivatives are those of linalg's functions; second derivatives are NaN."""
   n = 16

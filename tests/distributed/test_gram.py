@@ -105,6 +105,17 @@ def test_scale(size, rng):
   close(found * np.float32(size**0.5), of_gram(a, 4, ridge_epsilon=1e-3), np.float32)
 
 
+def test_epsilon_above_the_matrix(rng):
+  """The root of a matrix that is small beside epsilon is that of epsilon, and batches may mix."""
+  a = matrices.general(rng, (2,), ROWS, N, np.float32)
+  a[0] *= np.float32(1e-25)
+  x = jax.device_put(a, NamedSharding(make_mesh((4, 2), ("x", "y"), AxisType.Auto), P(None, "x")))
+  for epsilon in (10.0, np.array([10, 0.5], np.float32)):
+    found = dist.gram_inverse_pth_root(x, 4, epsilon=epsilon)
+    close(found[0], 10**-0.25 * np.eye(N), np.float32, 10)
+    close(found[1], of_gram(a, 4, epsilon=epsilon)[1], np.float32)
+
+
 def test_zero_and_nan():
   zero = np.zeros((ROWS, N), np.float32)
   close(dist.gram_inverse_pth_root(place(zero), 2, **OPTIONS), 10 * np.eye(N), np.float32)

@@ -102,6 +102,26 @@ def test_nan_in_a_batch(rng):
     limits(matrix, *parts)
 
 
+@pytest.mark.parametrize("m, axes", [(64, "x"), pytest.param(
+    8, (("x",), None), marks=pytest.mark.extended)], ids=["tall", "square"])
+def test_scales_of_derivatives(m, axes, rng):
+  """Products of two pseudo-inverses leave the range where the derivative does not."""
+  a = matrices.with_singular_values(rng, np.logspace(0, -2, 8), m, 8, np.float32).astype(np.float32)
+  da = matrices.general(rng, (), m, 8, np.float32)
+  mesh, _ = mesh_of("rows")
+
+  def derivative(scale):
+    call = lambda a: dist.pinv(scale * a, axes=axes) * scale
+    return jax.jvp(call, (a,), (da,))
+
+  with jax.set_mesh(mesh):
+    program = quick_jit(derivative)
+    of_one = program(np.float32(1))
+    for power in (60, -60):
+      for found, expected in zip(program(np.float32(2.0**power)), of_one, strict=True):
+        close(found, expected, np.float32, 10)
+
+
 @pytest.mark.extended
 @pytest.mark.parametrize("kind", [AxisType.Explicit, AxisType.Auto])
 @pytest.mark.parametrize("m,n", [(8, 8), (16, 8), (8, 16)])

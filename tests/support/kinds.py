@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
@@ -1196,7 +1197,44 @@ def _moved_gram_root(rng, a):
       _rounded(rng, gram, in_norm=True, eps=float(np.finfo(a.dtype).eps)))
 
 
+def _polynomials(a, norm):
+  """Five steps of Muon's polynomial of A over its norm."""
+  x = a / norm
+  for _ in range(5):
+    gram = adjoint(x) @ x
+    x = 3.4445 * x + x @ (-4.7750 * gram + 2.0315 * gram @ gram)
+  return x
+
+
+def _orthogonalized(a):
+  a = wide(a)
+  return _polynomials(a, _frobenius(a) + np.longdouble(1e-8))
+
+
+def _moved_orthogonalized(rng, a):
+  """All steps by one Gram matrix, which is rounded."""
+  x = wide(a) / (_frobenius(a) + np.longdouble(1e-8))
+  gram = _rounded(rng, adjoint(x) @ x, in_norm=True, eps=float(np.finfo(a.dtype).eps))
+  for _ in range(5):
+    step = 3.4445 * np.eye(len(gram)) - 4.7750 * gram + 2.0315 * gram @ gram
+    x, gram = x @ step, step @ gram @ step
+  return x
+
+
+def _their_orthogonalized(a):
+  scale = np.abs(a).max()
+  a = a / scale
+  return _polynomials(a, np.linalg.norm(a) + a.dtype.type(1e-8).real / scale)
+
+
+def _determinant(a):
+  phase, logarithm = _log_determinant(a)
+  return phase * np.exp(logarithm)
+
+
 _SINGULAR_IF_TALL = _SINGULAR | {"nearly singular": CUT_OFF}
+_BY_GRAM = Told(
+    "multiplies the rounding errors of eigenvalues near 0 by a²", moved=_moved_orthogonalized)
 _OF_GRAM = Told("are rounding errors", moved=_moved_gram_root)
 
 
@@ -1212,6 +1250,7 @@ def _lower(kind, rng, n, dtype):
 
 # The functions of linalg.distributed: how they are tested, and the call of `d`, the module, with
 # the keywords of the layout. `batched` and `report` compute no numbers. Solutions test factors.
+# `randomized_svd` of full rank is the decomposition itself.
 DISTRIBUTED: dict[str, tuple[Tested, Callable[..., Any]]] = {
     "qr": (Tested(_tall_share, None, np.linalg.qr, _product_error), lambda d, a, **k: d.qr(a, **k)),
     "svd": (Tested(_tall_share, None, lambda a: np.linalg.svd(a, full_matrices=False),
@@ -1230,6 +1269,12 @@ DISTRIBUTED: dict[str, tuple[Tested, Callable[..., Any]]] = {
     "gram_inverse_pth_root": (Tested(_tall_share, _gram_root, _their_gram_root,
                                      told=dict.fromkeys(KINDS, _OF_GRAM)),
                               lambda d, a, **k: d.gram_inverse_pth_root(a, 4, **k)),
+    "newton_schulz": (Tested(_tall_share, _orthogonalized, _their_orthogonalized,
+                             told=dict.fromkeys(KINDS, _BY_GRAM)),
+                      lambda d, a, **k: d.newton_schulz(a, **k)),
+    "randomized_svd": (
+        Tested(_tall_share, None, lambda a: np.linalg.svd(a, full_matrices=False), _product_error),
+        lambda d, a, **k: d.randomized_svd(a, a.shape[-1], jax.random.key(0), **k)[:3]),
     "cholesky": (Tested(_one(POSITIVE), None, np.linalg.cholesky, cholesky_error),
                  lambda d, a, **k: d.cholesky(a, **k)),
     "cho_solve": (Tested(_and(POSITIVE, _columns), exact.solved,
@@ -1241,6 +1286,8 @@ DISTRIBUTED: dict[str, tuple[Tested, Callable[..., Any]]] = {
                  lambda d, a, b, **k: d.lu_solve(d.lu_factor(a, **k), b)),
     "slogdet": (Tested(_one(ANY), _log_determinant, np.linalg.slogdet),
                 lambda d, a, **k: tuple(d.slogdet(a, **k))),
+    "det": (Tested(_one(ANY), _determinant, np.linalg.det, lacks=dict.fromkeys(KINDS, NO_RANGE)),
+            lambda d, a, **k: d.det(a, **k)),
     "inv": (Tested(_one(ANY), exact.inverse, np.linalg.inv), lambda d, a, **k: d.inv(a, **k)),
     "solve_triangular": (
         Tested(_lower, exact.solved,

@@ -6,8 +6,11 @@
 #include <array>
 #include <complex>
 #include <cstdint>
+#include <cstdlib>
 #include <iterator>
 #include <map>
+#include <sstream>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -103,17 +106,42 @@ class Shapes {
   std::vector<int64_t> batch_;
 };
 
-// Whether handlers that know Element alone take calls of it: those of real operands only do not,
-// if it is complex.
-inline bool TakesElement(const Target& target) {
-  return !kIsComplex<Element> || target.signature[0] != 'R';
+// Whether LINALG_FUZZ_TARGETS, words with spaces between, has a word that is in the target's name.
+// Without that variable all targets are named.
+inline bool IsNamed(const Target& target) {
+  static const char* const words = std::getenv("LINALG_FUZZ_TARGETS");
+  if (words == nullptr) return true;
+  std::istringstream stream(words);
+  std::string word;
+  while (stream >> word) {
+    if (std::string_view(target.name).find(word) != std::string_view::npos) return true;
+  }
+  return false;
+}
+
+// Whether calls of a target are made. Handlers that know Element alone do not take it if it is
+// complex and all of their operands are real.
+inline bool IsCalled(const Target& target) {
+  return IsNamed(target) && (!kIsComplex<Element> || target.signature[0] != 'R');
+}
+
+// The target of a number: that of its row in the table, or one of those that are named.
+inline const Target& TargetOf(size_t number) {
+  static const std::vector<const Target*> called = [] {
+    std::vector<const Target*> found;
+    for (const Target& target : kTargets) {
+      if (IsCalled(target)) found.push_back(&target);
+    }
+    if (found.empty()) throw std::invalid_argument("LINALG_FUZZ_TARGETS names no target");
+    return found;
+  }();
+  if (IsCalled(kTargets[number])) return kTargets[number];
+  return *called[number % called.size()];
 }
 
 inline Call RandomCall(Generator& random) {
   Call call;
-  size_t chosen = Uniform(random, 0, std::size(kTargets) - 1);
-  while (!TakesElement(kTargets[chosen])) chosen = (chosen + 1) % std::size(kTargets);
-  const Target& target = kTargets[chosen];
+  const Target& target = TargetOf(Uniform(random, 0, std::size(kTargets) - 1));
   call.name = target.name;
   for (const char* attribute : target.attributes) {
     if (attribute != nullptr) call.attributes.push_back(attribute);

@@ -15,7 +15,8 @@
 // asks for a mistake that must be seen. --overflow leaves out the last byte of each result, and
 // --race makes two threads call with the same results. Alternatively, --corpus is followed by the
 // files of a corpus. libFuzzer supplies the bytes of the calls if LINALG_TEST_FUZZER is defined.
-// LINALG_TEST_LAPACK names the shared library with LAPACK.
+// LINALG_TEST_LAPACK names the shared library with LAPACK. LINALG_FUZZ_TARGETS has words, one of
+// which is in the name of each target that is called.
 //
 // If LINALG_TEST_MODULE is defined, this is a library. It calls the handlers of an installed module
 // that Python has loaded: test_random_calls.py. These handlers have no sanitizer, so each operand
@@ -310,7 +311,7 @@ std::vector<std::string> NeverTaken() {
   std::vector<std::string> names;
   for (const Target& target : kTargets) {
     std::string name(target.name);
-    if (TakesElement(target) && taken[name] == 0) names.push_back(std::move(name));
+    if (IsCalled(target) && taken[name] == 0) names.push_back(std::move(name));
   }
   return names;
 }
