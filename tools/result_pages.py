@@ -4,7 +4,7 @@ import functools
 import json
 import math
 import pathlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -272,9 +272,9 @@ def readme_clients() -> str:
     stock, ours = (_three(1e3 * times["seconds"][key]) for key in ("jax", "ours"))
     rows.append([title, stock, ours])
   return (
-      "Libraries that call JAX become faster too. [Most of those measured](docs/accelerate.md) gain less "
-      "than these. Times of one compiled\ncall without and with `accelerate()` "
-      f"(float64, {run.machine}, {run.date}, {run.link}):\n\n"
+      "Libraries that call JAX become faster too. "
+      "[Most of those measured](docs/accelerate.md) gain less than these. Times of one compiled\n"
+      f"call without and with `accelerate()` (float64, {run.machine}, {run.date}, {run.link}):\n\n"
       + table(["Program", "Stock JAX, ms", "Accelerated, ms"], rows))
 
 
@@ -300,7 +300,8 @@ def readme_speed() -> str:
       "in float32, and medians of the\nratios of calls made in turn. The CPU is "
       f"{run.machine} with AVX-512, {run.date} ({run.link}; the last row's are\n"
       f"[here](benchmarks/results/{GPU})). [Speed on a CPU](docs/speed_cpu.md) has all tables and "
-      "their commands, and\n[speed on GPUs](docs/cuda_speed.md) those of GPUs.\n\n"
+      "their commands,\n[speed on GPUs](docs/cuda_speed.md) those of GPUs, and "
+      "[the roofline](docs/roofline.md) other libraries and the machine's bounds.\n\n"
       + table(["Operation", "Stock JAX, ms", "linalg, ms", "Times as fast, float32 / float64"],
               rows))
 
@@ -309,20 +310,89 @@ def readme_slower() -> str:
   run = _Readme()
   lone = sorted(
       speedup(cell) for cell in run.cells(batch=1) if cell["n"] <= 12)
-  det = {cell["dtype"]: speedup(cell) for cell in run.cells(op="det", n=2, batch=4096)}
+  sizes = sorted({cell["n"] for cell in run.cells(batch=1) if cell["n"] <= 12})
+  names = ", ".join(dict.fromkeys(f"`{cell['op']}`" for cell in run.cells(batch=1, n=sizes[0])))
+  titles = {"f32": "float32", "f64": "float64"}
+  det = {titles[cell["dtype"]]: speedup(cell) for cell in run.cells(op="det", n=2, batch=4096)}
+  slower = min(det, key=lambda dtype: det[dtype])
   (gpu,) = (
       speedup(cell) for cell in load(RESULTS / SLOW_GPU)["cells"]
       if (cell["op"], cell["n"], cell["dtype"]) == ("cholesky", 128, "f64"))
   return (
-      f"- A call with one matrix of n ≤ 12 runs at {_ratio(lone[0])} to {_ratio(lone[-1])} times "
-      "stock JAX's speed in these operations.\n"
-      "- `det` of 2 by 2 matrices, which stock JAX computes by a formula, runs at "
-      f"{_ratio(det['f32'])} times its speed in float32, {_ratio(det['f64'])} in float64.\n"
-      f"- `cholesky` of n = 128 in float64 on an H200 runs at {_ratio(gpu)} times the speed of "
-      f"cuSOLVER's batched routine ([results](benchmarks/results/{SLOW_GPU})).\n"
+      f"- One matrix of n = {sizes[0]} or {sizes[-1]} runs at {_ratio(lone[0])} to "
+      f"{_ratio(lone[-1])} times stock JAX's speed in {names}.\n"
+      f"- `det` of 2 by 2 matrices in {slower}, which stock JAX computes by a formula, runs at "
+      f"{_ratio(det[slower])} times its speed.\n"
+      f"- `cholesky` of n = 128 in float64 on an H200 ran at {_ratio(gpu)} times the speed of "
+      f"cuSOLVER's batched routine ([results](benchmarks/results/{SLOW_GPU}); changed and not "
+      "timed since).\n"
       "- On TPUs and on AMD's or Apple's GPUs the functions call stock JAX.")
 
 
 README = {
     "readme-small": readme_small, "readme-clients": readme_clients, "readme-speed": readme_speed,
     "readme-slower": readme_slower}
+
+# docs/speed_recursions.md
+
+
+def _contenders(kind: str, columns: list[str], name: Callable[[Row], str]) -> str:
+  """A row for each cell: the time with the package, and how many times as fast it is as others."""
+  path = newest(kind)
+  found = load(path)
+  rows = []
+  for cell in found["cells"]:
+    ratios = [cell["speedup"].get(column, {}).get("median") for column in columns]
+    if any(ratios):
+      rows.append([
+          name(cell), _three(1e3 * cell["seconds"]["ours"]),
+          *("–" if ratio is None else _three(ratio) for ratio in ratios)])
+  header = ["", "`linalg`, ms", *(column[0].upper() + column[1:] for column in columns)]
+  return table(header, rows) + "\n" + described(found, path)
+
+
+def _gradient(cell: Row) -> str:
+  return ", with gradient" if cell["gradient"] else ""
+
+
+def recursions_block_tridiagonal() -> str:
+  return _contenders(
+      "block-tridiagonal", ["stock scan", "solvax, cyclic", "by factor", "ours, general"],
+      lambda cell: f"d = {cell['d']}, {cell['batch']} × {cell['steps']}{_gradient(cell)}")
+
+
+def recursions_long() -> str:
+  """One system of many blocks, on one thread and on two."""
+  cells = [cell for cell in load(newest("block-tridiagonal"))["cells"] if cell["threads"]]
+  rows = []
+  for one in cells:
+    (two,) = (
+        cell for cell in cells
+        if cell["threads"] == 2 and all(cell[key] == one[key] for key in ("d", "gradient")))
+    if one["threads"] == 1:
+      times = [1e3 * cell["seconds"]["ours"] for cell in (one, two)]
+      rows.append([f"d = {one['d']}{_gradient(one)}", *map(_three, (*times, times[0] / times[1]))])
+  return table(["", "one thread, ms", "two threads, ms", "Times as fast"], rows)
+
+
+def recursions_kalman() -> str:
+  return _contenders(
+      "kalman", ["scan", "scan, accelerated", "dynamax", "dynamax, accelerated"],
+      lambda cell: f"{cell['function']}, {cell['batch']} × {cell['steps']}{_gradient(cell)}")
+
+
+def recursions_densities() -> str:
+  return _contenders(
+      "densities", ["stock", "apart"],
+      lambda cell: f"n = {cell['program'].removeprefix('density_')}{_gradient(cell)}")
+
+
+def recursions_subset() -> str:
+  return _contenders(
+      "subset", ["whole"], lambda cell: f"`{cell['operation']}`, {cell['dtype']}{_gradient(cell)}")
+
+
+RECURSIONS = {
+    "recursions-block-tridiagonal": recursions_block_tridiagonal,
+    "recursions-long": recursions_long, "recursions-kalman": recursions_kalman,
+    "recursions-densities": recursions_densities, "recursions-subset": recursions_subset}

@@ -200,13 +200,13 @@ LINALG_INLINE V MulAdd(V a, V b, V c) {
       return (V)vfmaq_f64((float64x2_t)c, (float64x2_t)a, (float64x2_t)b);
   } else {
     // Code for one matrix may pass a V of several registers.
-    constexpr int kParts = sizeof(V) / 16;
-    using Part = Vector<Lane<V>, kLanesOf<V> / kParts>;
-    Part x[kParts], y[kParts], z[kParts];
+    constexpr int kPieces = sizeof(V) / 16;
+    using Piece = Vector<Lane<V>, kLanesOf<V> / kPieces>;
+    Piece x[kPieces], y[kPieces], z[kPieces];
     std::memcpy(x, &a, sizeof(V));
     std::memcpy(y, &b, sizeof(V));
     std::memcpy(z, &c, sizeof(V));
-    for (int i = 0; i < kParts; ++i) z[i] = MulAdd(x[i], y[i], z[i]);
+    for (int i = 0; i < kPieces; ++i) z[i] = MulAdd(x[i], y[i], z[i]);
     std::memcpy(&c, z, sizeof(V));
     return c;
 #endif

@@ -72,7 +72,7 @@ LINALG_INLINE Vector<T, kLanes> LoadPieces(const T* source, int64_t stride) {
 }
 
 template <int kOffset, class V, size_t... kIndex>
-LINALG_INLINE auto Part(V x, std::index_sequence<kIndex...>) {
+LINALG_INLINE auto Piece(V x, std::index_sequence<kIndex...>) {
   return Shuffle<(kOffset + kIndex)...>(x, x);
 }
 
@@ -82,8 +82,8 @@ LINALG_INLINE void StorePieces(Vector<T, kLanes> x, T* target, int64_t stride) {
     StoreMoved(x, target);
   } else {
     constexpr auto kHalf = std::make_index_sequence<kLanes / 2>();
-    StorePieces<T, kLanes / 2, kPiece>(Part<0>(x, kHalf), target, stride);
-    StorePieces<T, kLanes / 2, kPiece>(Part<kLanes / 2>(x, kHalf), target + kLanes / 2 * stride,
+    StorePieces<T, kLanes / 2, kPiece>(Piece<0>(x, kHalf), target, stride);
+    StorePieces<T, kLanes / 2, kPiece>(Piece<kLanes / 2>(x, kHalf), target + kLanes / 2 * stride,
                                        stride);
   }
 }
@@ -181,7 +181,7 @@ LINALG_INLINE void ForEachSquare(int64_t count, Body&& body) {
 
 template <class V, int kPiece = kLanesOf<V>>
 LINALG_INLINE void Pack(const Lane<V>* source, int64_t stride, int64_t count, V* target) {
-  if (count == 0) return;
+  if (count <= 0) return;
   if constexpr (kLanesOf<V> == 1) {
     std::memcpy(target, static_cast<const void*>(source), count * sizeof(V));
   } else if constexpr (kPiece == 1) {

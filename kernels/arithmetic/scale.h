@@ -38,15 +38,15 @@ class Extent {
 
  public:
   LINALG_INLINE void Add(E x) {
-    AddPart(Re(x));
-    if constexpr (kComplexElement<E>) AddPart(x.im);
+    AddComponent(Re(x));
+    if constexpr (kComplexElement<E>) AddComponent(x.im);
   }
 
   // Joins one lane of another extent to this one.
   template <class Row>
   LINALG_INLINE void Join(const Extent<Row>& other, int lane) {
-    AddPart(other.probe_[lane]);
-    AddPart(other.largest_[lane]);
+    AddComponent(other.probe_[lane]);
+    AddComponent(other.largest_[lane]);
   }
 
   // The lanes without NaN and Inf.
@@ -58,7 +58,7 @@ class Extent {
   }
 
  private:
-  LINALG_INLINE void AddPart(V x) {
+  LINALG_INLINE void AddComponent(V x) {
     probe_ = MulAdd(x, V{}, probe_);
     largest_ = Larger(Abs(x), largest_);
   }

@@ -77,7 +77,7 @@ BidiagonalSvd::BidiagonalSvd(int64_t n, bool vectors, Chosen chosen)
       between_(new R[n]),
       leaf_(new V[kRegistersOfLeaf]) {}
 
-BidiagonalSvd::BidiagonalSvd(int64_t n, Part left, Part right)
+BidiagonalSvd::BidiagonalSvd(int64_t n, RowRange left, RowRange right)
     : n_(n),
       leaves_(n, kMostLeaf, /*between=*/1),
       kept_(Kept::kSome),
@@ -102,7 +102,7 @@ auto BidiagonalSvd::ColumnsOf(const Side& side, Halves halves) const -> Columns 
     return {.first = halves.first, .upper = upper, .between = between, .lower = lower};
   }
   const auto kept_before = [&](int64_t i) {
-    return std::clamp(i, side.part.begin, side.part.end) - side.part.begin;
+    return std::clamp(i, side.range.begin, side.range.end) - side.range.begin;
   };
   const int64_t middle = halves.first + upper;
   const int64_t low = kept_before(halves.first), high = kept_before(middle);
@@ -146,9 +146,9 @@ int BidiagonalSvd::SolveLeaves(R* d, const R* e) {
   const auto write = [&](const Side& side, int64_t target, int64_t first, int64_t size,
                          const V* vector, int lane) {
     const bool has_ends = kept_ == Kept::kSome && side.more > 0;
-    const int64_t begin = std::clamp(first, side.part.begin, side.part.end) - first;
-    const int64_t end = std::clamp(first + size, side.part.begin, side.part.end) - first;
-    R* row = side.z.At(target, begin + first - side.part.begin).data;
+    const int64_t begin = std::clamp(first, side.range.begin, side.range.end) - first;
+    const int64_t end = std::clamp(first + size, side.range.begin, side.range.end) - first;
+    R* row = side.z.At(target, begin + first - side.range.begin).data;
     if (has_ends) *row++ = vector[0][lane];
     for (int64_t j = begin; j < end; ++j) *row++ = vector[j][lane];
     if (has_ends) *row = vector[size - 1][lane];

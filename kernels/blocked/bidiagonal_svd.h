@@ -28,7 +28,7 @@ class BidiagonalSvd {
 
  public:
   // The rows [begin, end) of a matrix.
-  struct Part {
+  struct RowRange {
     int64_t begin, end;
   };
 
@@ -37,7 +37,7 @@ class BidiagonalSvd {
   // Keeps some rows of the matrices of left and right vectors, and the first and last elements of
   // right vectors, which the merges need. The workspace is some
   // 3 n max(left, right), and O(n).
-  BidiagonalSvd(int64_t n, Part left, Part right);
+  BidiagonalSvd(int64_t n, RowRange left, RowRange right);
 
   // Replaces the diagonal d, of a matrix of norm about 1, by the ascending singular values. e has
   // the n - 1 elements above the diagonal, and space for one more. Returns how many singular values
@@ -55,11 +55,11 @@ class BidiagonalSvd {
 
   // The vectors of one side. Without vectors, the first and last elements of the right vectors, in
   // a column for each. A half has `more` elements per vector than rows. If some elements are kept,
-  // they are those of `part`; those of right vectors have the ends beside them.
+  // they are those of `range`; those of right vectors have the ends beside them.
   struct Side {
     Rows<R> z;
     int64_t more;
-    Part part;
+    RowRange range;
   };
 
   // The columns of a side's z with the elements of two halves' vectors. The left vectors have

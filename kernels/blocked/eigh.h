@@ -9,7 +9,7 @@
 #include "kernels/blocked/qr.h"
 #include "kernels/blocked/tasks.h"
 #include "kernels/blocked/tridiagonal_eigh.h"
-#include "kernels/blocked/tridiagonal_part.h"
+#include "kernels/blocked/tridiagonal_subset.h"
 #include "kernels/blocked/workspace.h"
 
 namespace linalg::blocked {
@@ -95,7 +95,7 @@ class ChosenEigen {
   int64_t n_;
   Chosen chosen_;
   TridiagonalForm<T> form_;
-  TridiagonalPart tridiagonal_;  // in double precision, as in HermitianEigen
+  TridiagonalSubset tridiagonal_;  // in double precision, as in HermitianEigen
   Workspace<T> columns_;
   Workspace<double> row_;
   std::unique_ptr<R[]> d_, e_;

@@ -147,8 +147,8 @@ typename QrFactors<T>::Block QrFactors<T>::BlockAt(int64_t first, int64_t end) c
 }
 
 template <class T>
-typename QrFactors<T>::Reflectors QrFactors<T>::Part(const Block& block, int64_t first,
-                                                     int64_t last) const {
+typename QrFactors<T>::Reflectors QrFactors<T>::Between(const Block& block, int64_t first,
+                                                        int64_t last) const {
   const int64_t i = first - block.first;
   return {block.vectors.At(i, i), Triangle(block).At(i, i), std::min(last, count_) - first};
 }
@@ -284,13 +284,13 @@ void QrFactors<T>::FactorBlock(const Block& block) {
       ReadPanel(block, first);
       AddToTriangle(block, first);
       if (next < last) {
-        Reflect<true>(Part(block, first, next), rows, 0, rows, last - next,
+        Reflect<true>(Between(block, first, next), rows, 0, rows, last - next,
                       matrix().At(first, next));
       }
     }
     if (last < block.last) {
       const int64_t rows = rows_ - narrow;
-      Reflect<true>(Part(block, narrow, last), rows, 0, rows, block.last - last,
+      Reflect<true>(Between(block, narrow, last), rows, 0, rows, block.last - last,
                     matrix().At(narrow, last));
     }
   }

@@ -60,8 +60,8 @@ class QrFactors {
   }
   Block BlockAt(int64_t first, int64_t end) const;
   Rows<T> Triangle(const Block& block) const { return triangles_.rows().At(block.first, 0); }
-  Reflectors Part(const Block& block, int64_t first, int64_t last) const;
-  Reflectors All(const Block& block) const { return Part(block, block.first, block.last); }
+  Reflectors Between(const Block& block, int64_t first, int64_t last) const;
+  Reflectors All(const Block& block) const { return Between(block, block.first, block.last); }
 
   void FactorPanel(int64_t first);
   void FactorBlock(const Block& block);

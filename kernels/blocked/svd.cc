@@ -14,7 +14,7 @@
 
 namespace linalg::blocked {
 
-BidiagonalPart::BidiagonalPart(int64_t n, Chosen chosen, bool vectors)
+BidiagonalSubset::BidiagonalSubset(int64_t n, Chosen chosen, bool vectors)
     : n_(n),
       chosen_(chosen),
       vectors_(vectors),
@@ -32,15 +32,15 @@ BidiagonalPart::BidiagonalPart(int64_t n, Chosen chosen, bool vectors)
   few_right_ = rows.Take(vectors ? chosen.count : 0);
 }
 
-bool BidiagonalPart::IsFew() const {
-  return chosen_.count < n_ && TridiagonalPart::IsFew(chosen_.count, n_);
+bool BidiagonalSubset::IsFew() const {
+  return chosen_.count < n_ && TridiagonalSubset::IsFew(chosen_.count, n_);
 }
 
-int64_t BidiagonalPart::FewRows() const {
+int64_t BidiagonalSubset::FewRows() const {
   return 2 * RowArena<double>::RowCount(IsFew() && vectors_ ? chosen_.count : 0);
 }
 
-void BidiagonalPart::MakeDivide() {
+void BidiagonalSubset::MakeDivide() {
   // Its values ascend.
   const Chosen ascending = {n_ - chosen_.start - chosen_.count, chosen_.count};
   if (!divide_) divide_.emplace(n_, vectors_, ascending);
@@ -48,7 +48,7 @@ void BidiagonalPart::MakeDivide() {
 
 // Returns false where a vector does not converge, or where a value is so small that the halves of
 // its vector, which belong to two opposite eigenvalues, may be wrong.
-bool BidiagonalPart::SolveFew(const double* d, const double* e, const RunTasks& run_tasks) {
+bool BidiagonalSubset::SolveFew(const double* d, const double* e, const RunTasks& run_tasks) {
   constexpr double kLeastShare = 1.0 / 64;
   for (int64_t i = 0; i < n_; ++i) {
     in_turn_[2 * i] = d[i];
@@ -79,7 +79,7 @@ bool BidiagonalPart::SolveFew(const double* d, const double* e, const RunTasks& 
   return true;
 }
 
-int BidiagonalPart::Solve(double* d, double* e, const RunTasks& run_tasks) {
+int BidiagonalSubset::Solve(double* d, double* e, const RunTasks& run_tasks) {
   if (few_ && SolveFew(d, e, run_tasks)) return 0;
   MakeDivide();
   const int failed = divide_->Solve(d, e, run_tasks);

@@ -10,7 +10,7 @@
 #include "kernels/blocked/bidiagonal_svd.h"
 #include "kernels/blocked/qr.h"
 #include "kernels/blocked/tasks.h"
-#include "kernels/blocked/tridiagonal_part.h"
+#include "kernels/blocked/tridiagonal_subset.h"
 #include "kernels/blocked/workspace.h"
 
 namespace linalg::blocked {
@@ -32,9 +32,9 @@ struct BidiagonalArrays {
 // diagonal, beside which the elements of the bidiagonal matrix lie in turn (Golub and Kahan,
 // Calculating the singular values and pseudo-inverse of a matrix, 1965). Others are found by divide
 // and conquer.
-class BidiagonalPart {
+class BidiagonalSubset {
  public:
-  BidiagonalPart(int64_t n, Chosen chosen, bool vectors);
+  BidiagonalSubset(int64_t n, Chosen chosen, bool vectors);
 
   // Takes the diagonal d and n - 1 elements e above it, of a matrix of norm about 1. Overwrites
   // them, and one element behind e. Returns how many values did not converge.
@@ -58,7 +58,7 @@ class BidiagonalPart {
   Chosen chosen_;
   bool vectors_;
   std::optional<BidiagonalSvd> divide_;
-  std::optional<TridiagonalPart> few_;
+  std::optional<TridiagonalSubset> few_;
   Workspace<double> few_vectors_;
   Rows<double> few_left_, few_right_, left_, right_;
   std::unique_ptr<double[]> zeros_, in_turn_, values_;
@@ -102,7 +102,7 @@ class SingularValues {
   std::optional<QrFactors<T>> qr_;  // for matrices that are not square
   // This is in double precision, because in float32 the deflation of divide and conquer would
   // dominate the error.
-  BidiagonalPart bidiagonal_;
+  BidiagonalSubset bidiagonal_;
   std::optional<QrFactors<T>> reflectors_;
   std::optional<Workspace<T>> left_vectors_;
   std::unique_ptr<T[]> right_taus_, left_taus_;
@@ -132,8 +132,8 @@ class SingularComplement {
   bool wide_;
   int64_t m_, n_;
   Chosen chosen_;
-  BidiagonalPart bidiagonal_;
-  TridiagonalPart tridiagonal_;  // of order 2 n, as in BidiagonalPart
+  BidiagonalSubset bidiagonal_;
+  TridiagonalSubset tridiagonal_;  // of order 2 n, as in BidiagonalSubset
   QrFactors<T> reflectors_;
   std::optional<QrFactors<T>> qr_;
   Workspace<T> square_, whole_, left_, right_;

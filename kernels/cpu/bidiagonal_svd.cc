@@ -45,18 +45,18 @@ struct BidiagonalSvdRowsProblem {
   }
 
  private:
-  using Part = blocked::BidiagonalSvd::Part;
+  using RowRange = blocked::BidiagonalSvd::RowRange;
 
   // Rows are not negative.
-  Part PartFrom(const int32_t* rows, int64_t i, int64_t count) const {
+  RowRange RangeFrom(const int32_t* rows, int64_t i, int64_t count) const {
     const int64_t first = count > 0 ? rows[i * count] : 0;
     const int64_t begin = std::clamp<int64_t>(first, 0, n);
     return {begin, std::clamp<int64_t>(first + count, begin, n)};
   }
 
   // Values ascend in the solver.
-  void Write(Part part, int64_t count, blocked::Rows<double> vectors, R* target) const {
-    const int64_t kept = part.end - part.begin;
+  void Write(RowRange range, int64_t count, blocked::Rows<double> vectors, R* target) const {
+    const int64_t kept = range.end - range.begin;
     for (int64_t j = 0; j < n; ++j) {
       const double* const vector = vectors.At(n - 1 - j, 0).data;
       for (int64_t k = 0; k < kept; ++k) target[k * n + j] = static_cast<R>(vector[k]);
@@ -68,13 +68,13 @@ struct BidiagonalSvdRowsProblem {
     const R *const diagonal_of = diagonal + i * n, *const beside_of = beside + i * (n - 1);
     R* const s = values + i * n;
     R *const u = left + i * left_count * n, *const v = right + i * right_count * n;
-    const Part left_part = PartFrom(left_rows, i, left_count);
-    const Part right_part = PartFrom(right_rows, i, right_count);
+    const RowRange left_range = RangeFrom(left_rows, i, left_count);
+    const RowRange right_range = RangeFrom(right_rows, i, right_count);
     const auto d = Scratch<double>(n), e = Scratch<double>(n);
     double unscale = 1;
     std::copy_n(diagonal_of, n, d.get());
     std::copy_n(beside_of, n - 1, e.get());
-    blocked::BidiagonalSvd solver(n, left_part, right_part);
+    blocked::BidiagonalSvd solver(n, left_range, right_range);
     info[i] = IterateIf(AllFinite(diagonal_of, n) && AllFinite(beside_of, n - 1), [&] {
       double largest = 0;
       for (int64_t j = 0; j < n; ++j) largest = std::max(largest, std::abs(d[j]));
@@ -91,8 +91,8 @@ struct BidiagonalSvdRowsProblem {
       return;
     }
     for (int64_t j = 0; j < n; ++j) s[j] = static_cast<R>(d[n - 1 - j] * unscale);
-    Write(left_part, left_count, solver.left(), u);
-    Write(right_part, right_count, solver.right(), v);
+    Write(left_range, left_count, solver.left(), u);
+    Write(right_range, right_count, solver.right(), v);
   }
 };
 

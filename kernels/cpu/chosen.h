@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "kernels/blocked/tridiagonal_part.h"
+#include "kernels/blocked/tridiagonal_subset.h"
 #include "kernels/cpu/results.h"
 #include "kernels/systems.h"
 

@@ -12,7 +12,7 @@
 
 #include "kernels/arithmetic/tridiagonal_phases.h"
 #include "kernels/blocked/tridiagonal_eigh.h"
-#include "kernels/blocked/tridiagonal_part.h"
+#include "kernels/blocked/tridiagonal_subset.h"
 #include "kernels/cpu/cache_blocks.h"
 #include "kernels/cpu/chosen.h"
 #include "kernels/cpu/handler.h"
@@ -227,10 +227,10 @@ void EighTridiagonalRows(ffi::ThreadPool pool, ffi::AnyBuffer diagonal, ffi::Any
 
 // One matrix as a real one in double precision, where a part of its spectrum is found.
 template <class T>
-struct TridiagonalPartWork {
+struct TridiagonalSubsetWork {
   using R = Real<T>;
 
-  TridiagonalPartWork(int64_t n, blocked::Chosen chosen, bool vectors)
+  TridiagonalSubsetWork(int64_t n, blocked::Chosen chosen, bool vectors)
       : part(n, chosen, vectors),
         moduli(Scratch<R>(n)),
         phases(Scratch<Element<T>>(n)),
@@ -247,7 +247,7 @@ struct TridiagonalPartWork {
     });
   }
 
-  blocked::TridiagonalPart part;
+  blocked::TridiagonalSubset part;
   std::unique_ptr<R[]> moduli;
   std::unique_ptr<Element<T>[]> phases;
   std::unique_ptr<double[]> d, e;
@@ -280,14 +280,14 @@ struct EighTridiagonalSubsetProblem {
     const double operations = order * count * (60 + (vectors ? count : 0));
     ForEachInTasks(
         pool, batch, BlockedNanoseconds<double>(operations),
-        [&] { return TridiagonalPartWork<T>(n, chosen, vectors != nullptr); },
-        [&](TridiagonalPartWork<T>& work, int64_t i, const blocked::RunTasks& run_tasks) {
+        [&] { return TridiagonalSubsetWork<T>(n, chosen, vectors != nullptr); },
+        [&](TridiagonalSubsetWork<T>& work, int64_t i, const blocked::RunTasks& run_tasks) {
           Solve(work, i, run_tasks);
         });
   }
 
  private:
-  void Solve(TridiagonalPartWork<T>& work, int64_t i, const blocked::RunTasks& run_tasks) const {
+  void Solve(TridiagonalSubsetWork<T>& work, int64_t i, const blocked::RunTasks& run_tasks) const {
     const int64_t count = chosen.count;
     R* const w = values + i * count;
     T* const v = PartOf(vectors, i * n * count);
@@ -375,14 +375,14 @@ struct EighTridiagonalSolveProblem {
 
   void RunInTiles(ffi::ThreadPool& pool) const {
     struct Work {
-      TridiagonalPartWork<T> found;
+      TridiagonalSubsetWork<T> found;
       blocked::Workspace<double> row;
     };
     const double order = static_cast<double>(n), count = static_cast<double>(chosen.count);
     ForEachInTasks(
         pool, batch, BlockedNanoseconds<double>(order * count * (60 + 8 * count)),
         [&] {
-          return Work{.found = TridiagonalPartWork<T>(n, chosen, /*vectors=*/true),
+          return Work{.found = TridiagonalSubsetWork<T>(n, chosen, /*vectors=*/true),
                       .row = blocked::Workspace<double>(1, n)};
         },
         [&](Work& work, int64_t i, const blocked::RunTasks& run_tasks) {
@@ -391,7 +391,7 @@ struct EighTridiagonalSolveProblem {
   }
 
  private:
-  void Solve(TridiagonalPartWork<T>& work, double* row, int64_t i,
+  void Solve(TridiagonalSubsetWork<T>& work, double* row, int64_t i,
              const blocked::RunTasks& run_tasks) const {
     const int64_t count = chosen.count;
     const T* const own_b = b + i * n * count;

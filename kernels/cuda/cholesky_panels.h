@@ -314,8 +314,8 @@ class PanelCholesky {
   void Subtract(int64_t from, int64_t first, int64_t end) const {
     if (from == first) return;
     T* const rows = reinterpret_cast<T*>(problem_.factor) + first * n_;
-    const Part<const T> left{rows + from, n_, n_ * n_};
-    const Part<T> right{rows + first, n_, n_ * n_};
+    const Submatrix<const T> left{rows + from, n_, n_ * n_};
+    const Submatrix<T> right{rows + first, n_, n_ * n_};
     Multiply<T>(lent_.get(), batch_, n_ - first, end - first, first - from, T(-1), left,
                 left.Adjoint(), T(1), right);
   }

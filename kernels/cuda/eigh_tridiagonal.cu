@@ -32,9 +32,9 @@ struct PrepareSturm {
   __device__ void Run(const Team& team, int64_t matrix, char*) const {
     const V* const d = diagonal + matrix * n;
     const E* const e = beside + matrix * (n - 1);
-    const V largest_d = team::LargestPart<V>(team, n, [&](int64_t i) { return d[i]; });
+    const V largest_d = team::LargestComponent<V>(team, n, [&](int64_t i) { return d[i]; });
     const V largest_e =
-        team::LargestPart<V>(team, n - 1, [&](int64_t i) { return LoadGlobal(e + i); });
+        team::LargestComponent<V>(team, n - 1, [&](int64_t i) { return LoadGlobal(e + i); });
     const V largest = largest_d > largest_e ? largest_d : largest_e;
     V inverse;
     const V scale = PowerOfTwoScale(largest, inverse);

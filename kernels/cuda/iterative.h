@@ -85,7 +85,7 @@ struct FindScales {
 
   __device__ void Run(const Team& team, int64_t matrix, char*) const {
     const V largest =
-        team::LargestPart<V>(team, size, [&](int64_t i) { return counted(matrix, i); });
+        team::LargestComponent<V>(team, size, [&](int64_t i) { return counted(matrix, i); });
     team.Phase([&](int thread) {
       if (thread != 0) return;
       info[matrix] = team::IsFinite(largest) ? 0 : kNotFinite;

@@ -276,7 +276,8 @@ void PanelsLu(cudaStream_t stream, DeviceScratch& scratch,
     LaunchTeams(stream, job, batch * job.parts(), kBlockThreads, layout);
     T* const packed = reinterpret_cast<T*>(problem.packed);
     const auto part = [&](int row, int col) {
-      return Part<T>{.data = packed + static_cast<int64_t>(row) * n + col, .ld = n, .stride = size};
+      return Submatrix<T>{
+          .data = packed + static_cast<int64_t>(row) * n + col, .ld = n, .stride = size};
     };
     Multiply<T>(lent.get(), batch, m - last, end - last, last - first, T(-1),
                 part(last, first).Read(), part(first, last).Read(), T(1), part(last, last));

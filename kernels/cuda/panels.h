@@ -9,17 +9,17 @@
 
 namespace linalg::cuda {
 
-// A part of each row-major matrix of a batch. Rows are `ld` elements apart, matrices `stride`.
+// A submatrix of each row-major matrix of a batch. Rows are `ld` elements apart, matrices `stride`.
 template <class T>
-struct Part {
+struct Submatrix {
   T* data;
   int64_t ld;
   int64_t stride;
   vendor::Transposition op = vendor::kPlain;
 
-  Part Transposed() const { return {data, ld, stride, vendor::kTranspose}; }
-  Part Adjoint() const { return {data, ld, stride, vendor::kAdjoint}; }
-  Part<const T> Read() const { return {data, ld, stride, op}; }
+  Submatrix Transposed() const { return {data, ld, stride, vendor::kTranspose}; }
+  Submatrix Adjoint() const { return {data, ld, stride, vendor::kAdjoint}; }
+  Submatrix<const T> Read() const { return {data, ld, stride, op}; }
 };
 
 // The largest number of matrices in one call: a grid has at most 65,535 blocks in its third
@@ -31,7 +31,7 @@ inline constexpr int64_t kProductsInCall = 1 << 15;
 // computes cᵀ = op(b)ᵀ op(a)ᵀ.
 template <class T>
 void Multiply(vendor::Blas blas, int64_t batch, int64_t rows, int64_t cols, int64_t inner, T alpha,
-              Part<const T> a, Part<const T> b, T beta, Part<T> c) {
+              Submatrix<const T> a, Submatrix<const T> b, T beta, Submatrix<T> c) {
   if (rows == 0 || cols == 0) return;
   // Calls of about equal size: cuBLAS may compute the product of a single matrix in another way.
   const int64_t calls = (batch + kProductsInCall - 1) / kProductsInCall;

@@ -306,7 +306,7 @@ class PanelQr {
   }
 
   // V or U from a row of the matrix and a reflector on.
-  Part<T> ReflectorsFrom(T* data, const Block& block, int64_t row, int64_t reflector) const {
+  Submatrix<T> ReflectorsFrom(T* data, const Block& block, int64_t row, int64_t reflector) const {
     if (problem_.q_cols > 0) data += block.first * m_;
     return {data + (row - block.first) * block.cols + (reflector - block.first), block.cols,
             reflectors_size_};
@@ -348,13 +348,13 @@ class PanelQr {
   // x -= left (rightᴴ x) for `count` reflectors, rows of x from `row` on, and columns from `col` to
   // `end`. The matrices x are row-major with `cols` columns. Their first `zeros` rows here are
   // zero.
-  void Apply(Part<T> left, Part<T> right, int64_t count, T* x, int64_t cols, int64_t row,
+  void Apply(Submatrix<T> left, Submatrix<T> right, int64_t count, T* x, int64_t cols, int64_t row,
              int64_t col, int64_t end, int64_t zeros = 0) {
     const int64_t rows = m_ - row, width = end - col;
     if (width == 0) return;
-    const Part<T> products{products_, width, products_size_};
-    const Part<T> changed{x + row * cols + col, cols, m_ * cols};
-    const auto below = [=](Part<T> part) {
+    const Submatrix<T> products{products_, width, products_size_};
+    const Submatrix<T> changed{x + row * cols + col, cols, m_ * cols};
+    const auto below = [=](Submatrix<T> part) {
       part.data += zeros * part.ld;
       return part;
     };
@@ -369,7 +369,7 @@ class PanelQr {
   void Join(const Block& block, const Panel& panel) {
     const int64_t before = panel.first - block.first;
     if (before == 0) return;
-    const Part<T> products{products_, panel.cols, products_size_};
+    const Submatrix<T> products{products_, panel.cols, products_size_};
     const auto from = [&](T* data, int64_t row, int64_t reflector) {
       return ReflectorsFrom(data, block, row, reflector);
     };
@@ -429,9 +429,9 @@ class PanelQr {
           Join(*block, panel);
         });
       }
-      const Part<T> u = ReflectorsFrom(u_, *block, block->first, block->first);
-      const Part<T> v = ReflectorsFrom(v_, *block, block->first, block->first);
-      const Part<T> own{q + block->first * cols + block->first, cols, m_ * cols};
+      const Submatrix<T> u = ReflectorsFrom(u_, *block, block->first, block->first);
+      const Submatrix<T> v = ReflectorsFrom(v_, *block, block->first, block->first);
+      const Submatrix<T> own{q + block->first * cols + block->first, cols, m_ * cols};
       Multiply<T>(blas_, count_, block->rows, block->cols, block->cols, T(-1), u.Read(),
                   v.Adjoint().Read(), T(1), own);
       Apply(u, v, block->cols, q, cols, block->first, block->end(), cols, block->cols);

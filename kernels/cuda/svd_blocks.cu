@@ -305,7 +305,7 @@ class BlockJacobi {
   void Round(int64_t count, bool odd, const int32_t* before, int32_t* turned) {
     const int64_t pairs = count * pairs_ + (odd ? 1 : 0), pair_size = rows_ * rows_;
     const int64_t start = odd ? -rows_ / 2 * width_ : 0;
-    const Part<T> x{Rows(now_) + start, width_, rows_ * width_},
+    const Submatrix<T> x{Rows(now_) + start, width_, rows_ * width_},
         y{Rows(1 - now_) + start, width_, rows_ * width_}, products{products_, rows_, pair_size},
         rotations{rotations_, rows_, pair_size};
     Multiply<T>(blas_, pairs, rows_, rows_, n_, T(1), x.Read(), x.Adjoint().Read(), T(0), products);
@@ -365,8 +365,8 @@ class BlockJacobi {
                             .order = order_,
                             .near = AsElements(tall ? vh : u),
                             .far = AsElements(far_)});
-    const Part<const T> from{q, n_, m * n_};
-    const Part<T> far{far_, n_, n_ * n_};
+    const Submatrix<const T> from{q, n_, m * n_};
+    const Submatrix<T> far{far_, n_, n_ * n_};
     if (tall) {
       Multiply<T>(blas_, count, m, n_, n_, T(1), from, far.Transposed().Read(), T(0),
                   {u, n_, m * n_});

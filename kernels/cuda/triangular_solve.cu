@@ -459,15 +459,15 @@ class TrianglesByPanels {
     const bool left = systems_.left_side;
     // op(a) is read in the rows `rest` and the columns `first`, or from the right the other way.
     const bool rest_down = left != triangle.transpose;
-    Part<const T> a{.data = systems_.a + (rest_down ? rest * n + first : first * n + rest),
-                    .ld = n,
-                    .stride = systems_.a_stride};
+    Submatrix<const T> a{.data = systems_.a + (rest_down ? rest * n + first : first * n + rest),
+                         .ld = n,
+                         .stride = systems_.a_stride};
     if (triangle.transpose) a = triangle.conjugate ? a.Adjoint() : a.Transposed();
     const auto unknowns = [&](int64_t from) {
-      return Part<T>{
+      return Submatrix<T>{
           .data = systems_.x + Unknowns(from), .ld = systems_.cols, .stride = systems_.size()};
     };
-    const Part<T> x = unknowns(first), y = unknowns(rest);
+    const Submatrix<T> x = unknowns(first), y = unknowns(rest);
     if (left) {
       Multiply<T>(lent_.get(), systems_.batch, count, systems_.cols, solved, T(-1), a, x.Read(),
                   T(1), y);

@@ -6,6 +6,11 @@
 // X - Q W. The source is Roberts and Roberts, QR and LQ decomposition matrix backpropagation
 // algorithms for square, wide, and deep matrices, arXiv:2009.10071. All operands are contiguous,
 // row-major and overwritten; `w` is a workspace of n by n.
+//
+// A square Q has no complement, so X - Q W is Q S with S = C - W, which is skew-Hermitian and has
+// C's lower triangle. That does not read the last column of R⁻¹, which is large where A is nearly
+// singular: there X - Q W would lose digits. So would W R, and dR is the upper triangle of
+// Qᴴ dA - S R.
 #pragma once
 
 #include <algorithm>
@@ -25,9 +30,42 @@ LINALG_INLINE void ForEachFacing(int n, OffDiagonal&& off, OnDiagonal&& on) {
   }
 }
 
+// The part of R's tangents or cotangents that counts: the upper triangle with a real diagonal.
+template <class E>
+LINALG_INLINE void KeepTriangle(int n, E* dr) {
+  ForEachFacing(
+      n, [&](int, int below) { dr[below] = E{}; }, [&](int i) { dr[i] = FromReal<E>(Re(dr[i])); });
+}
+
+// QrJvp of a square A.
+template <class E>
+LINALG_INLINE void SquareQrJvp(int n, E* q, E* r, E* x, E* w, E* dr) {
+  TransposeSquare(n, x);
+  std::fill(w, w + n * n, E{});
+  Conjugate(n * n, q);
+  MulSub(n, n, n, x, n, q, n, w, n);  // -(Qᴴ dA)ᵀ
+  Conjugate(n * n, q);
+  for (int i = 0; i < n * n; ++i) dr[i] = w[i];
+  TransposeSquare(n, r);
+  SolveLower(n, r, /*unit_diagonal=*/false, n, w);  // -Cᵀ
+  // -Sᵀ
+  ForEachFacing(
+      n, [&](int above, int below) { w[below] = -Conj(w[above]); },
+      [&](int i) { w[i] = w[i] - FromReal<E>(Re(w[i])); });
+  TransposeSquare(n, q);
+  std::fill(x, x + n * n, E{});
+  MulSub(n, n, n, w, n, q, n, x, n);
+  TransposeSquare(n, x);
+  MulSub(n, n, n, r, n, w, n, dr, n);
+  TransposeSquare(n, dr);
+  for (int i = 0; i < n * n; ++i) dr[i] = -dr[i];
+  KeepTriangle(n, dr);
+}
+
 // x (m, n): dA := dQ; dr (n, n) := dR.
 template <class E>
 LINALG_INLINE void QrJvp(int m, int n, E* q, E* r, E* x, E* w, E* dr) {
+  if (m == n) return SquareQrJvp(n, q, r, x, w, dr);
   Transpose(m, n, x);
   TransposeSquare(n, r);
   SolveLower(n, r, /*unit_diagonal=*/false, m, x);  // Xᵀ
@@ -52,9 +90,40 @@ LINALG_INLINE void QrJvp(int m, int n, E* q, E* r, E* x, E* w, E* dr) {
   for (int i = 0; i < n * n; ++i) dr[i] = -dr[i];
 }
 
+// QrVjp of a square A.
+template <class E>
+LINALG_INLINE void SquareQrVjp(int n, E* q, E* r, E* x, E* w, E* dr) {
+  // S's cotangent, negative.
+  std::fill(w, w + n * n, E{});
+  TransposeSquare(n, q);
+  MulSub(n, n, n, q, n, x, n, w, n);
+  KeepTriangle(n, dr);
+  for (int i = 0; i < n * n; ++i) dr[i] = -dr[i];
+  TransposeSquare(n, r);
+  MulSub(n, n, n, dr, n, r, n, w, n);
+  TransposeSquare(n, r);
+  // The transpose of C's cotangent.
+  ForEachFacing(
+      n,
+      [&](int above, int below) {
+        w[above] = Conj(w[above]) - w[below];
+        w[below] = E{};
+      },
+      [&](int i) { w[i] = FromReal<E>(Re(w[i])) - w[i]; });
+  SolveUpper(n, r, /*unit_diagonal=*/false, n, w);
+  // The transpose of that of Qᴴ dA, negative.
+  TransposeSquare(n, dr);
+  for (int i = 0; i < n * n; ++i) w[i] = dr[i] - w[i];
+  Conjugate(n * n, q);
+  std::fill(x, x + n * n, E{});
+  MulSub(n, n, n, w, n, q, n, x, n);
+  TransposeSquare(n, x);
+}
+
 // x (m, n): Q's cotangent := A's; dr (n, n): R's.
 template <class E>
 LINALG_INLINE void QrVjp(int m, int n, E* q, E* r, E* x, E* w, E* dr) {
+  if (m == n) return SquareQrVjp(n, q, r, x, w, dr);
   // W's cotangent; only its upper triangle counts.
   std::fill(w, w + n * n, E{});
   Transpose(m, n, q);

@@ -17,11 +17,11 @@ namespace linalg::small {
 template <class V>
 using Wide = Vector<double, kLanesOf<V> == 1 ? 1 : kLanesOf<V> / 2>;
 
-// Part `part` of a register, converted to a register W.
+// Piece `piece` of a register, converted to a register W.
 template <class W, class V>
-LINALG_INLINE W PartIn(const V& x, int part) {
+LINALG_INLINE W PieceIn(const V& x, int piece) {
   constexpr int kLanes = kLanesOf<W>;
-  const auto* lanes = reinterpret_cast<const Lane<V>*>(&x) + part * kLanes;
+  const auto* lanes = reinterpret_cast<const Lane<V>*>(&x) + piece * kLanes;
   if constexpr (kLanes == 1) {
     return *lanes;
   } else {
@@ -29,11 +29,11 @@ LINALG_INLINE W PartIn(const V& x, int part) {
   }
 }
 
-// The inverse of PartIn.
+// The inverse of PieceIn.
 template <class W, class V>
-LINALG_INLINE void SetPart(W x, int part, V& target) {
+LINALG_INLINE void SetPiece(W x, int piece, V& target) {
   constexpr int kLanes = kLanesOf<W>;
-  auto* lanes = reinterpret_cast<Lane<V>*>(&target) + part * kLanes;
+  auto* lanes = reinterpret_cast<Lane<V>*>(&target) + piece * kLanes;
   if constexpr (kLanes == 1) {
     *lanes = static_cast<Lane<V>>(x);
   } else {
@@ -48,7 +48,7 @@ LINALG_INLINE void SetPart(W x, int part, V& target) {
 template <class W, class V>
 LINALG_ONCE V RootFreeQl(V* d, const V* e, int n, W* work) {
   using Limits = std::numeric_limits<Lane<V>>;
-  constexpr int kParts = kLanesOf<V> / kLanesOf<W>;
+  constexpr int kPieces = kLanesOf<V> / kLanesOf<W>;
   constexpr Lane<W> kEps = Limits::epsilon();
   // In float32, numbers are scaled up so that products of four of them stay in range.
   constexpr bool kFloat = std::is_same_v<Lane<W>, float>;
@@ -63,27 +63,27 @@ LINALG_ONCE V RootFreeQl(V* d, const V* e, int n, W* work) {
   // compared with the square of a rounding error.
   const W least = Broadcast<W>(kFloat ? Lane<W>(0x1p-28) : 0x1p-120);
   W* const diagonal = work;
-  W* const square = work + n * kParts;
+  W* const square = work + n * kPieces;
   for (int i = 0; i < n; ++i) {
-    for (int k = 0; k < kParts; ++k) {
-      diagonal[i * kParts + k] = up * PartIn<W>(d[i], k);
-      const W x = i < n - 1 ? up * PartIn<W>(e[i], k) : zero;
-      square[i * kParts + k] = x * x;
+    for (int k = 0; k < kPieces; ++k) {
+      diagonal[i * kPieces + k] = up * PieceIn<W>(d[i], k);
+      const W x = i < n - 1 ? up * PieceIn<W>(e[i], k) : zero;
+      square[i * kPieces + k] = x * x;
     }
   }
   const auto at_least = [](W bound, W x) { return Abs(x) < bound ? bound : x; };
   int first = 0;
   for (int sweep = 0; first < n - 1 && sweep <= kQlSweeps * n; ++sweep) {
-    W low[kParts], high[kParts], sigma[kParts], gamma[kParts], p[kParts], sine[kParts] = {};
+    W low[kPieces], high[kPieces], sigma[kPieces], gamma[kPieces], p[kPieces], sine[kPieces] = {};
     int open_first = n;
-    for (int k = 0; k < kParts; ++k) {
+    for (int k = 0; k < kPieces; ++k) {
       OpenBlock<W> block(n, open_first);
-      W d_low = zero, d_next = zero, square_low = one, d_high = diagonal[(n - 1) * kParts + k];
-      W here = diagonal[first * kParts + k];
+      W d_low = zero, d_next = zero, square_low = one, d_high = diagonal[(n - 1) * kPieces + k];
+      W here = diagonal[first * kPieces + k];
       for (int i = first; i < n - 1; ++i) {
-        const W next = diagonal[(i + 1) * kParts + k];
+        const W next = diagonal[(i + 1) * kPieces + k];
         const W size = Abs(here) + Abs(next);
-        W& x = square[i * kParts + k];
+        W& x = square[i * kPieces + k];
         x = x <= MulAdd(relative * size, size, absolute) ? zero : x;
         const auto [begins, ends] = block.Add(i, x);
         d_low = begins ? here : d_low;
@@ -102,9 +102,9 @@ LINALG_ONCE V RootFreeQl(V* d, const V* e, int n, W* work) {
     first = open_first;
     for (int i = n - 2; i >= first; --i) {
 #pragma GCC unroll 2
-      for (int k = 0; k < kParts; ++k) {
-        W* const d_here = diagonal + i * kParts + k;
-        W* const square_here = square + i * kParts + k;
+      for (int k = 0; k < kPieces; ++k) {
+        W* const d_here = diagonal + i * kPieces + k;
+        W* const square_here = square + i * kPieces + k;
         const auto on = (low[k] <= Number<W>(i)) & (high[k] > Number<W>(i));
         // The rotation's squared cosine and sine are p / r and square / r. gamma becomes t / r. p
         // is the square of gamma over that of the cosine, so it becomes t² / (r p). The order of
@@ -114,8 +114,8 @@ LINALG_ONCE V RootFreeQl(V* d, const V* e, int n, W* work) {
         const W t =
             at_least(least * r, MulAdd(p[k], *d_here - sigma[k], -(*square_here * gamma[k])));
         const W next = t * inverse * p[k];
-        square_here[kParts] = on ? sine[k] * r : square_here[kParts];
-        d_here[kParts] = on ? gamma[k] + (*d_here - next) : d_here[kParts];
+        square_here[kPieces] = on ? sine[k] * r : square_here[kPieces];
+        d_here[kPieces] = on ? gamma[k] + (*d_here - next) : d_here[kPieces];
         sine[k] = on ? *square_here * inverse * p[k] : sine[k];
         p[k] = on ? t * inverse * t : p[k];
         gamma[k] = on ? next : gamma[k];
@@ -127,13 +127,13 @@ LINALG_ONCE V RootFreeQl(V* d, const V* e, int n, W* work) {
   }
   const W down = Broadcast<W>(1 / kUp);
   V left{};
-  for (int k = 0; k < kParts; ++k) {
+  for (int k = 0; k < kPieces; ++k) {
     W count = zero;
     for (int i = 0; i < n; ++i) {
-      if (i < n - 1) count = square[i * kParts + k] != zero ? count + one : count;
-      SetPart(down * diagonal[i * kParts + k], k, d[i]);
+      if (i < n - 1) count = square[i * kPieces + k] != zero ? count + one : count;
+      SetPiece(down * diagonal[i * kPieces + k], k, d[i]);
     }
-    SetPart(count, k, left);
+    SetPiece(count, k, left);
   }
   return left;
 }

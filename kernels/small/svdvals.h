@@ -25,11 +25,11 @@ LINALG_INLINE V WideGolubKahan(V* d, const V* e, int n, Wide<V>* work) {
   V left{};
   for (int k = 0; k < kLanesOf<V> / kLanesOf<W>; ++k) {
     for (int i = 0; i < n; ++i) {
-      work[i] = PartIn<W>(d[i], k);
-      if (i < n - 1) work[n + i] = PartIn<W>(e[i], k);
+      work[i] = PieceIn<W>(d[i], k);
+      if (i < n - 1) work[n + i] = PieceIn<W>(e[i], k);
     }
-    SetPart(GolubKahan(work, work + n, n), k, left);
-    for (int i = 0; i < n; ++i) SetPart(work[i], k, d[i]);
+    SetPiece(GolubKahan(work, work + n, n), k, left);
+    for (int i = 0; i < n; ++i) SetPiece(work[i], k, d[i]);
   }
   return left;
 }

@@ -255,7 +255,7 @@ LINALG_TEAM int ReduceHermitian(const Team& team, int n, HermitianPart part,
                             if (j > i) return;
                             const E x = part.At(i, j, [&](int k, int l) { return a[k * ld + l]; });
                             a[i * ld + j] = x;
-                            best = best.Better({LargerPart(x), 0});
+                            best = best.Better({LargerComponent(x), 0});
                           });
                           return best;
                         })

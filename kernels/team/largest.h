@@ -10,7 +10,7 @@ namespace linalg::team {
 
 // The larger magnitude of x's parts; infinity if one is not finite.
 template <class E>
-LINALG_INLINE RealElement<E> LargerPart(E x) {
+LINALG_INLINE RealElement<E> LargerComponent(E x) {
   using V = RealElement<E>;
   const auto size_of = [](V part) {
     const V size = Abs(part);  // NaN is not within the range either
@@ -24,7 +24,7 @@ LINALG_INLINE RealElement<E> LargerPart(E x) {
   }
 }
 
-// Whether all elements are finite, given the largest of their LargerParts.
+// Whether all elements are finite, given the largest of their LargerComponents.
 template <class V>
 LINALG_INLINE bool IsFinite(V largest) {
   return largest < std::numeric_limits<V>::infinity();
@@ -32,12 +32,12 @@ LINALG_INLINE bool IsFinite(V largest) {
 
 // The largest real or imaginary part of element(i), i < count; infinity if one is not finite.
 template <class V, class Team, class Count, class Element>
-LINALG_TEAM V LargestPart(const Team& team, Count count, Element&& element) {
+LINALG_TEAM V LargestComponent(const Team& team, Count count, Element&& element) {
   return team
       .template Best<V>([&](int thread) {
         Candidate<V> best{V(0), 0};
         for (Count i = thread; i < count; i += team.size()) {
-          best = best.Better({LargerPart(element(i)), 0});
+          best = best.Better({LargerComponent(element(i)), 0});
         }
         return best;
       })

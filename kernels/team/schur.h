@@ -206,7 +206,7 @@ LINALG_TEAM int Schur(const Team& team, int n, const SchurWork<E>& work,
   E* const a = work.Input();
   const int ld = work.ld;
   const Grid grid = RowGrid(team);
-  const V largest = LargestPart<V>(team, n * n, [&](int e) { return a[e / n * ld + e % n]; });
+  const V largest = LargestComponent<V>(team, n * n, [&](int e) { return a[e / n * ld + e % n]; });
   if (!IsFinite(largest)) return kNotFinite;
   const V scale = PowerOfTwoScale(largest, unscale);
   team.Phase([&](int thread) {

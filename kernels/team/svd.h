@@ -165,7 +165,7 @@ LINALG_TEAM int JacobiSvd(const Team& team, int m, int n, int width, const SvdWo
   using Range = JacobiRange<V>;
   E* const a = work.a;
   const int ld = work.ld;
-  const V largest = LargestPart<V>(team, m * n, [&](int e) { return a[e / n * ld + e % n]; });
+  const V largest = LargestComponent<V>(team, m * n, [&](int e) { return a[e / n * ld + e % n]; });
   if (!IsFinite(largest)) return kNotFinite;
   V unscale;
   const V scale = PowerOfTwoScale(largest, unscale);

@@ -61,8 +61,10 @@ def _with_row(rng, batch, m, n, dtype):
   return *_factors(rng, batch, m, n, dtype), matrices.general(rng, batch, 1, n, dtype)
 
 def _sign_of_diagonal(r):
-  """Phases of the diagonal of R."""
+  """Phases of the diagonal of R. Signs of a real one are constant, however small it is."""
   x = jnp.where(jnp.eye(*r.shape[-2:], dtype=bool), r, 0).sum(-2)[..., : r.shape[-2]]
+  if not jnp.iscomplexobj(x):
+    return jnp.where(x < 0, -1, 1).astype(x.dtype)
   size = jnp.abs(x)
   return jnp.where(size == 0, 1, x / jnp.where(size == 0, 1, size).astype(x.dtype))
 
@@ -165,7 +167,7 @@ def _band_invariant(results):
 def _unitary(a):
   """The unitary factor of A that is smooth."""
   q, r = linalg.qr(a)
-  return _qr_invariant((q, r))[0]
+  return q * _sign_of_diagonal(r.real)[..., None, :].astype(q.dtype)
 
 def _cossin_call(a):
   x = _unitary(a)

@@ -7,7 +7,15 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from linalg import ffi
-from linalg._core.algebra import adjoint, identity, permutation_matrix, skew_of_lower, zeros_like
+from linalg._core.algebra import (
+  adjoint,
+  identity,
+  on_diagonal,
+  permutation_matrix,
+  skew_of_lower,
+  triangle,
+  zeros_like,
+)
 from linalg._core.linear_rules import linear_pair
 from linalg._core.operands import as_arrays, check_matrix
 from linalg._core.public import public
@@ -46,7 +54,23 @@ def times_inverse(r, x):
   return triangular_solve_p(r, x, left_side=False, lower=False)
 
 
+def _square_tangents(q, r, da):
+  """`thin_tangents` of a square A, where Q C is dA R⁻¹.
+
+  Only the strictly lower triangle of C counts, and the imaginary part of its diagonal. If A is real,
+  they do not depend on the last column of R⁻¹, which is large where A is nearly singular.
+  """
+  f = product(q, da, adjoint_a=True)
+  skew = skew_of_lower(times_inverse(r, f))
+  dr = triangle(f - product(skew, r), lower=False)
+  if jnp.iscomplexobj(dr):
+    dr = jnp.where(on_diagonal(dr), dr.real.astype(dr.dtype), dr)
+  return [product(q, skew), dr]
+
+
 def _thin_tangents(q, r, da):
+  if q.shape[-2] == q.shape[-1]:
+    return _square_tangents(q, r, da)
   return thin_tangents(
       r, times_inverse(r, da),
       inner=lambda x: product(q, x, adjoint_a=True), outer=lambda s: product(q, s))

@@ -185,10 +185,10 @@ def cond(x: ArrayLike, p: Any = None) -> jax.Array:
   # `max` returns NaN if there is one. The condition number of an infinite matrix is computed and
   # discarded: to skip it, XLA would search for Inf again for each element.
   largest = jnp.max(jnp.maximum(jnp.abs(a.real), jnp.abs(a.imag)), (-2, -1))
-  return jnp.where(jnp.isinf(largest), jnp.inf, _cond(a, p)).astype(real_dtype(dtype))
+  return jnp.where(jnp.isinf(largest), jnp.inf, _cond(a, p, largest)).astype(real_dtype(dtype))
 
 
-def _cond(a, p):
+def _cond(a, p, largest_part):
   if p is None or p in (2, -2):
     largest, smallest = extreme_values(a)
     # Second derivatives have cubes of the divisor.
@@ -205,6 +205,8 @@ def _cond(a, p):
     raise ValueError(f"cond: for {p=}, array must be square; got {a.shape=}")
   _, info = inv_ex(jax.lax.stop_gradient(a))
   singular = info > 0
+  # Second derivatives have squares of the elements and of the inverse's.
+  a = a / binade(largest_part)[..., None, None].astype(a.dtype)
   regular = jnp.where(singular[..., None, None], identity(a), a)
   result = matrix_norm(regular, ord=p) * matrix_norm(inv(regular), ord=p)
   return jnp.where(singular, jnp.inf, result)

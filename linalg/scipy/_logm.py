@@ -17,9 +17,11 @@ from linalg._core.algebra import (
   exponent_above,
   gauss_legendre,
   identity,
+  largest_element,
   nan_where,
   norm_of_columns,
   on_diagonal,
+  power_of_two,
   zeros_like,
 )
 from linalg._core.balancing import balancing, similar
@@ -112,14 +114,24 @@ def _log_of_balanced(t):
   return nan_where(~(norm_of_columns(x) <= _NEAR) | jnp.isnan(exact).any(-1), result, core=2)
 
 
-def _scaled(z, e):
-  """Returns Zᴴ E Z scaled down, and the scale.
+def _scaled(t, z, e):
+  """Returns Zᴴ E Z scaled to be small beside T, and a function that restores the scale.
 
-  A derivative is linear in E, so the scale factors out.
+  A derivative is linear in E, so the scale factors out. Beside a T of another scale, products of
+  two directions would leave the range.
   """
   e = congruence(z, e, adjoint_a=True)
-  scale = 2.0**10 * binade(jnp.max(jnp.abs(e), axis=(-2, -1), keepdims=True, initial=0))
-  return e / scale.astype(e.dtype), scale.astype(e.dtype)
+  dtype = jnp.finfo(e.dtype).dtype
+  own = binade(largest_element(e))
+  size = jnp.maximum(binade(largest_element(t)), 2.0**10 * jnp.finfo(dtype).tiny)
+  times = lambda x, power: x * power[..., None, None].astype(x.dtype)
+  exponent = exponent_above(own) - exponent_above(size) + 10
+
+  def restored(x):
+    half = exponent // 2  # the power itself may be out of range
+    return times(times(x, power_of_two(half, dtype)), power_of_two(exponent - half, dtype))
+
+  return times(e / own[..., None, None].astype(e.dtype), size * 2.0**-10), restored
 
 
 def _pair(a, e):
@@ -136,16 +148,16 @@ def _through_triangle(name, of_triangle, attributes=None):
 
   def derivative(t, z, e, **values):
     n = t.shape[-1]
-    e, scale = _scaled(z, e)
-    return scale * congruence(z, of_triangle(_pair(t, e), **values)[..., :n, n:])
+    e, restored = _scaled(t, z, e)
+    return restored(congruence(z, of_triangle(_pair(t, e), **values)[..., :n, n:]))
 
   def second(t, z, e, c, **values):
     # The derivative at the pair [[T, E], [0, T]] in the direction [[C, 0], [0, C]].
     n = t.shape[-1]
-    (e, e_scale), (c, c_scale) = _scaled(z, e), _scaled(z, c)
+    (e, by_e), (c, by_c) = _scaled(t, z, e), _scaled(t, z, c)
     along = jnp.block([[c, zeros_like(c)], [zeros_like(c), c]])
     corner = of_triangle(_pair(_pair(t, e), along), **values)[..., :n, 3 * n :]
-    return e_scale * c_scale * congruence(z, corner)
+    return by_e(by_c(congruence(z, corner)))
 
   return matrix_function(
       name, "n n, n n", [0], value, derivative, second,

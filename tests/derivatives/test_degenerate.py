@@ -556,6 +556,29 @@ def test_qr_of_an_upper_triangle(mode, shape, dtype, rng):
   close(back.real, 2 * along.real)
 
 
+@pytest.mark.parametrize("n", [4, 40])
+def test_qr_of_a_nearly_singular_matrix(n, rng):
+  """Q is a function of all columns but the last, however small the last element of R is."""
+  a, direction, weights = rng.standard_normal((3, n, n))
+  near = a[:, :-1] @ rng.standard_normal(n - 1) / np.sqrt(n)
+  a[:, -1] = near + 1e-13 * rng.standard_normal(n)
+  apart = np.concatenate([a[:, :-1], np.linalg.qr(a)[0][:, -1:]], axis=1)
+  direction, weights = (np.stack([x, x]) for x in (direction, weights))
+  q = lambda a: linalg.qr(a)[0]
+  loss = lambda a: jnp.sum(weights * q(a))
+  along = lambda f, a: jax.jvp(f, (a,), (direction,))
+
+  @quick_jit
+  def derivatives(a):
+    first, second = along(lambda a: along(q, a)[1], a)
+    gradients = along(jax.grad(loss), a)
+    turned = jax.grad(lambda a: jnp.sum(direction * jax.grad(loss)(a)))(a)
+    return first, second, *(x[..., :-1] for x in (*gradients, turned))
+
+  for x, y in derivatives(np.stack([a, apart])):
+    np.testing.assert_allclose(x, y, rtol=0, atol=1e-11 * np.abs(y).max())
+
+
 def test_second_derivatives_of_complete_qr_of_an_upper_triangle(rng):
   """They agree in all modes, though the factors of the reflectors' formula are singular."""
   direction = matrices.general(rng, (), 4, 3, np.float64)

@@ -12,6 +12,7 @@ from long_double import adjoint
 from matrices import general
 
 N = 5  # one Jordan block of order 4, and one eigenvalue beside it
+FEW = 3  # where digits take minutes: one Jordan block
 
 # Kinds whose elements differ in scale. A direction changes each by a part of itself.
 _SCALED = {"graded", "graded rows"}

@@ -16,8 +16,6 @@ import functools
 import os
 import sys
 import time
-from collections.abc import Callable
-from typing import Any
 
 if __name__ == "__main__":
   import quick
@@ -34,388 +32,36 @@ import jax
 import jax.numpy as jnp
 import mpmath
 import numpy as np
-import scipy.linalg
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import linalg
-import linalg.scipy
 import many_digits
 import matrices
+import random_scipy_steps
+import random_steps
 from linalg._catalogue import checks
 from quick import quick_jit
+from random_arithmetic import Double, Many
 
 MODES = ("jit", "eager", "vmap", "gradient", "second derivative", "sharded", "accelerated")
 LIMIT = 100  # roundings
 VACUOUS = 1e-2  # of the result: a tolerance as large as this shows nothing
 
-
-class Double:
-  """The references' decompositions in double precision."""
-
-  inv, det, cholesky = np.linalg.inv, np.linalg.det, np.linalg.cholesky
-  expm, log, sqrt, real, absolute = scipy.linalg.expm, np.log, np.sqrt, np.real, np.abs
-
-  @staticmethod
-  def eye(n):
-    return np.eye(n)
-
-  @staticmethod
-  def eigh(a):
-    return np.linalg.eigh((a + a.conj().T) / 2)
-
-  @staticmethod
-  def svd(a):
-    return np.linalg.svd(a, full_matrices=False)
-
-  @staticmethod
-  def of_each(f, g):
-    del g
-    return f
-
-
-class Many:
-  """The references' decompositions by mpmath."""
-
-  inv, det, cholesky = many_digits.inv, many_digits.det, many_digits.cholesky
-  eigh, svd, expm = many_digits.eigh, many_digits.svd, many_digits.expm
-  log, sqrt, real = (np.frompyfunc(f, 1, 1) for f in (mpmath.log, mpmath.sqrt, mpmath.re))
-  absolute = np.frompyfunc(abs, 1, 1)
-
-  @staticmethod
-  def eye(n):
-    return many_digits.exact(np.eye(n))
-
-  @staticmethod
-  def of_each(f, g):
-    del f
-    return np.frompyfunc(g, 1, 1)
-
-
-def _adjoint(a):
-  return a.conj().T if isinstance(a, np.ndarray) else a.mT.conj()
-
-
-def _hermitian(a):
-  return (a + _adjoint(a)) / 2
-
-
-@dataclasses.dataclass(frozen=True)
-class Step:
-  """One function of a program.
-
-  Attributes:
-    takes: the kind of matrices that it takes: "general", "hermitian", "positive", "lower". "any" is
-      for steps that are put after others, and "same" is what they give.
-    gives: the kind that it returns, or "end" if no step can follow.
-    call: (library, matrices, constant) -> matrices. The constant is a square matrix.
-    reference: (arithmetic, matrix, constant) -> matrix, for one matrix.
-    stock: whether the library may be JAX's.
-    loops: whether its derivative takes long to compile.
-  """
-
-  takes: str
-  gives: str
-  call: Callable[..., Any]
-  reference: Callable[..., Any]
-  stock: bool = False
-  loops: bool = False
-
-
-def _spectral(f, g):
-  """The reference of a function f(A) of Hermitian matrices; g is f in many digits."""
-
-  def of(b, a, c):
-    del c
-    w, v = b.eigh(a)
-    return (v * b.of_each(f, g)(w)) @ _adjoint(v)
-
-  return of
-
-
-def _through_eigh(la, x, c):
-  del c
-  w, v = la.eigh(x)
-  return (v * jnp.exp(-w * w)[..., None, :].astype(v.dtype)) @ v.mT.conj()
-
-
-def _lu_again(la, x, c):
-  """P⁻¹ L U, which is A."""
-  del c
-  packed, _, order = linalg.lu(x)
-  del la
-  l = jnp.tril(packed, -1) + jnp.eye(x.shape[-1], dtype=x.dtype)
-  back = jnp.argsort(order, axis=-1)
-  return jnp.take_along_axis(l @ jnp.triu(packed), back[..., None], axis=-2)
-
-
-def _polar_of(b, a, c):
-  del c
-  u, _, vh = b.svd(a)
-  return u @ vh
-
-
-def _polar_of_svd(la, x, c):
-  del c
-  u, _, vh = la.svd(x, full_matrices=False)
-  return u @ vh
-
-
-def _modulus_of(b, a, c):
-  del c
-  _, s, vh = b.svd(a)
-  return (_adjoint(vh) * s) @ vh
-
-
-def _modulus(la, x, c):
-  del c
-  _, s, vh = la.svd(x, full_matrices=False)
-  return (vh.mT.conj() * s[..., None, :].astype(vh.dtype)) @ vh
-
-
-def _positive_qr(la, x, c):
-  del c
-  q, r = la.qr(x)
-  d = jnp.diagonal(r, axis1=-2, axis2=-1)
-  phase = d / jnp.abs(d).astype(d.dtype)
-  return q * phase[..., None, :]
-
-
-def _q_of(b, a, c):
-  del c
-  r = _adjoint(b.cholesky(_adjoint(a) @ a))
-  return a @ b.inv(r)
-
-
-def _tall(x, c, stack):
-  return stack([x, jnp.broadcast_to(c, x.shape) if stack is jnp.concatenate else c], axis=-2)
-
-
-def _pinv_of(b, a, c):
-  tall = _tall(a, c, np.concatenate)
-  h = _adjoint(tall)
-  return (b.inv(h @ tall) @ h)[:, : len(a)]
-
-
-def _lstsq(la, x, c):
-  del la
-  rhs = jnp.broadcast_to(jnp.concatenate([c, -2 * c], axis=-2), (*x.shape[:-2], 2 * len(c), len(c)))
-  return linalg.lstsq(_tall(x, c, jnp.concatenate), rhs)[0]
-
-
-def _lstsq_of(b, a, c):
-  tall = _tall(a, c, np.concatenate)
-  h = _adjoint(tall)
-  return b.inv(h @ tall) @ (h @ np.concatenate([c, -2 * c]))
-
-
-def _kronecker_solution(b, left, right, c):
-  """X of A X + X B = C."""
-  n = len(c)
-  kron = lambda x, y: (x[:, None, :, None] * y[None, :, None, :]).reshape(n * n, n * n)
-  eye = b.eye(n)
-  return (b.inv(kron(left, eye) + kron(eye, right.T)) @ c.reshape(-1, 1)).reshape(n, n)
-
-
-def _constant(c, x):
-  return jnp.broadcast_to(c, x.shape)
-
-
-def _three_diagonals(x, diagonal, append):
-  zero = diagonal(x)[..., :1] * 0
-  below, above = diagonal(x, -1), diagonal(x, 1)
-  return append([zero, below], -1), diagonal(x) * 0 + 4, append([above, zero], -1)
-
-
-def _tridiagonal(la, x, c):
-  del la
-  diagonal = lambda x, k=0: jnp.diagonal(x, k, -2, -1)
-  parts = _three_diagonals(x, diagonal, jnp.concatenate)
-  return linalg.tridiagonal_solve(*parts, _constant(c, x))
-
-
-def _tridiagonal_of(b, a, c):
-  n = len(a)
-  t = b.eye(n) * 4 + np.diag(np.diagonal(a, -1), -1) + np.diag(np.diagonal(a, 1), 1) if n > 1 else (
-      b.eye(1) * 4)
-  return b.inv(t) @ c
-
-
-def _updated(la, x, c):
-  del la
-  return linalg.cholesky_update(x.mT.conj(), _constant(c, x)[..., 0, :]).mT.conj()
-
-
-def _updated_of(b, a, c):
-  w = c[0].conj()
-  a = np.tril(a)
-  return b.cholesky(a @ _adjoint(a) + w[:, None] * w[None, :].conj())
-
-
-def _toeplitz_product(la, x, c):
-  del la
-  return linalg.scipy.matmul_toeplitz((x[..., 0], x[..., 0, :]), _constant(c, x))
-
-
-def _toeplitz_product_of(b, a, c):
-  del b
-  n = len(a)
-  t = np.array([[a[i - j, 0] if i >= j else a[0, j - i] for j in range(n)] for i in range(n)])
-  return t @ c
-
-
-def _sum_of_logarithms(b, values):
-  return np.sum(b.log(values), keepdims=True)
-
-
-def _scalar(x):
-  return x[..., None]
-
-
-def _sylvester_call(la, x, c):
-  del la
-  return linalg.scipy.solve_sylvester(x, x.mT, _constant(c, x))
-
-
-STEPS = {
-    # Scaling keeps every step's condition bounded, so that the next one is well conditioned too.
-    "normalise": Step(
-        "any", "same", lambda la, x, c: x / _norm(x), lambda b, a, c: a / _norm_of(b, a)),
-    "gram": Step(
-        "general", "positive",
-        lambda la, x, c: la.matmul(x, x.mT.conj()) + jnp.eye(x.shape[-1], dtype=x.dtype),
-        lambda b, a, c: a @ _adjoint(a) + b.eye(len(a)), stock=True),
-    "hermitian part": Step(
-        "general", "hermitian", lambda la, x, c: (x + x.mT.conj()) / 2,
-        lambda b, a, c: _hermitian(a)),
-    "shift": Step(
-        "general", "general", lambda la, x, c: x + 3 * jnp.eye(x.shape[-1], dtype=x.dtype),
-        lambda b, a, c: a + 3 * b.eye(len(a))),
-    "inv": Step("general", "general", lambda la, x, c: la.inv(x), lambda b, a, c: b.inv(a),
-                stock=True),
-    "inv of positive": Step("positive", "positive", lambda la, x, c: la.inv(x),
-                            lambda b, a, c: b.inv(a), stock=True),
-    "solve": Step("general", "general", lambda la, x, c: la.solve(x, _constant(c, x)),
-                  lambda b, a, c: b.inv(a) @ c, stock=True),
-    "solve with one factor": Step(
-        "general", "general", lambda la, x, c: la.solve(_constant(c, x), x),
-        lambda b, a, c: b.inv(c) @ a, stock=True),
-    "solve positive": Step(
-        "positive", "general",
-        lambda la, x, c: linalg.solve(x, _constant(c, x), assume_a="pos"),
-        lambda b, a, c: b.inv(_hermitian(a)) @ c),
-    "solve hermitian": Step(
-        "positive", "general",
-        lambda la, x, c: linalg.solve(x, _constant(c, x), assume_a="her"),
-        lambda b, a, c: b.inv(_hermitian(a)) @ c),
-    "pinv": Step("general", "general",
-                 lambda la, x, c: la.pinv(_tall(x, c, jnp.concatenate))[..., : len(c)], _pinv_of,
-                 stock=True),
-    "lstsq": Step("general", "general", _lstsq, _lstsq_of),
-    "matrix_power": Step("general", "general", lambda la, x, c: la.matrix_power(x, 2),
-                         lambda b, a, c: a @ a, stock=True),
-    "inverse power": Step("general", "general", lambda la, x, c: la.matrix_power(x, -2),
-                          lambda b, a, c: b.inv(a @ a), stock=True),
-    "lu": Step("general", "general", _lu_again, lambda b, a, c: a),
-    "qr": Step("general", "general", _positive_qr, _q_of, stock=True),
-    "polar": Step("general", "general", lambda la, x, c: linalg.polar(x)[0], _polar_of),
-    "polar of svd": Step("general", "general", _polar_of_svd, _polar_of, stock=True),
-    "modulus of svd": Step("general", "positive", _modulus, _modulus_of, stock=True),
-    "modulus": Step("general", "positive", lambda la, x, c: linalg.polar(x)[1], _modulus_of),
-    "expm": Step("general", "general", lambda la, x, c: linalg.expm(x / _norm(x)),
-                 lambda b, a, c: b.expm(a / _norm_of(b, a))),
-    "sylvester": Step("positive", "general", _sylvester_call,
-                      lambda b, a, c: _kronecker_solution(b, a, a.T, c), loops=True),
-    "lyapunov": Step(
-        "positive", "general",
-        lambda la, x, c: linalg.scipy.solve_continuous_lyapunov(x, _constant(c, x)),
-        lambda b, a, c: _kronecker_solution(b, a, _adjoint(a), c), loops=True),
-    "tridiagonal_solve": Step("general", "general", _tridiagonal, _tridiagonal_of),
-    "matmul_toeplitz": Step("general", "general", _toeplitz_product, _toeplitz_product_of),
-    "congruence": Step(
-        "positive", "positive", lambda la, x, c: linalg.congruence(_constant(c, x), x),
-        lambda b, a, c: c @ a @ _adjoint(c)),
-    "cholesky": Step("positive", "lower", lambda la, x, c: la.cholesky(x),
-                     lambda b, a, c: b.cholesky(_hermitian(a)), stock=True),
-    "cholesky_update": Step("lower", "lower", _updated, _updated_of),
-    "triangular_solve": Step(
-        "lower", "general",
-        lambda la, x, c: linalg.triangular_solve(x, _constant(c, x), left_side=True, lower=True),
-        lambda b, a, c: b.inv(np.tril(a)) @ c),
-    "cho_solve": Step("lower", "general",
-                      lambda la, x, c: linalg.cho_solve((x, True), _constant(c, x)),
-                      lambda b, a, c: b.inv(np.tril(a) @ _adjoint(np.tril(a))) @ c),
-    "square of lower": Step("lower", "positive", lambda la, x, c: x @ x.mT.conj(),
-                            lambda b, a, c: a @ _adjoint(a)),
-    "through eigh": Step("hermitian", "hermitian", _through_eigh,
-                         _spectral(lambda w: np.exp(-w * w), lambda w: mpmath.exp(-w * w)),
-                         stock=True),
-    "funm_hermitian": Step("hermitian", "hermitian",
-                           lambda la, x, c: linalg.funm_hermitian(x, jnp.sin),
-                           _spectral(np.sin, mpmath.sin)),
-    "exponential": Step(
-        "hermitian", "positive", lambda la, x, c: linalg.funm_hermitian(x / _norm(x), jnp.exp),
-        lambda b, a, c: b.expm(_hermitian(a) / _norm_of(b, a))),
-    "logarithm": Step("positive", "hermitian", lambda la, x, c: linalg.funm_hermitian(x, jnp.log),
-                      _spectral(np.log, mpmath.log)),
-    "inverse_pth_root": Step("positive", "positive", lambda la, x, c: linalg.inverse_pth_root(x, 2),
-                             _spectral(lambda w: w**-0.5, lambda w: 1 / mpmath.sqrt(w))),
-    "sqrtm": Step("positive", "positive",
-                  lambda la, x, c: _of_dtype(linalg.sqrtm(x), x), _spectral(np.sqrt, mpmath.sqrt),
-                  loops=True),
-    "logm": Step("positive", "hermitian",
-                 lambda la, x, c: _of_dtype(linalg.scipy.logm(x), x), _spectral(np.log, mpmath.log),
-                 loops=True),
-    "pinvh": Step("positive", "positive", lambda la, x, c: linalg.scipy.pinvh(x),
-                  lambda b, a, c: b.inv(_hermitian(a))),
-    # The last ones give vectors.
-    "det": Step("general", "end", lambda la, x, c: _scalar(la.det(x / _norm(x))),
-                lambda b, a, c: np.reshape(b.det(a / _norm_of(b, a)), 1), stock=True),
-    "slogdet": Step(
-        "general", "end", lambda la, x, c: _scalar(la.slogdet(x)[1]),
-        lambda b, a, c: np.reshape(b.log(abs(b.det(a))), 1), stock=True),
-    "norm": Step("general", "end", lambda la, x, c: _scalar(la.matrix_norm(x)),
-                 lambda b, a, c: np.reshape(_frobenius(b, a), 1), stock=True),
-    "nuclear norm": Step(
-        "general", "end", lambda la, x, c: _scalar(la.matrix_norm(x, ord="nuc")),
-        lambda b, a, c: np.reshape(b.svd(a)[1].sum(), 1), stock=True),
-    "cond": Step("general", "end", lambda la, x, c: _scalar(la.cond(x)),
-                 lambda b, a, c: np.reshape(b.svd(a)[1][0] / b.svd(a)[1][-1], 1), stock=True),
-    "vector_norm": Step(
-        "general", "end", lambda la, x, c: linalg.vector_norm(x, ord=3, axis=-1),
-        lambda b, a, c: (b.absolute(a) ** 3).sum(-1) ** (1 / b.eye(1)[0, 0] / 3)),
-    "eigvalsh": Step("hermitian", "end", lambda la, x, c: la.eigvalsh(x),
-                     lambda b, a, c: b.eigh(a)[0], stock=True),
-    "svdvals": Step("general", "end", lambda la, x, c: la.svdvals(x), lambda b, a, c: b.svd(a)[1],
-                    stock=True),
-    "eigvals": Step(
-        "general", "end", lambda la, x, c: _scalar(jnp.sum(la.eigvals(x) ** 3, -1).real),
-        lambda b, a, c: np.reshape(b.real(np.trace(a @ a @ a)), 1), stock=True),
-    "cho_logdet": Step("lower", "end", lambda la, x, c: _scalar(linalg.cho_logdet((x, True))),
-                       lambda b, a, c: 2 * _sum_of_logarithms(b, abs(np.diagonal(a)))),
-}
-_IS_ALSO = {
+STEPS = random_steps.STEPS | random_scipy_steps.STEPS
+IS_ALSO = {
     "general": {"general"}, "hermitian": {"general", "hermitian"},
     "positive": {"general", "hermitian", "positive"}, "lower": {"general", "lower"}}
-_ROUGH = {"inv", "inv of positive", "inverse power", "matrix_power", "congruence", "gram",
-          "square of lower", "solve", "pinv", "lstsq", "sylvester", "lyapunov", "logm", "logarithm"}
-
-
-def _of_dtype(x, like):
-  return x.real.astype(like.dtype) if not jnp.iscomplexobj(like) else x.astype(like.dtype)
-
-
-def _norm(x):
-  norm = linalg.matrix_norm(x, keepdims=True) / float(np.sqrt(x.shape[-1]))
-  return norm.astype(x.dtype)
-
-
-def _frobenius(b, a):
-  return b.sqrt((b.absolute(a) ** 2).sum())
-
-
-def _norm_of(b, a):
-  return _frobenius(b, a) / float(np.sqrt(len(a)))
+ROUGH = {"inv", "inv of positive", "inverse power", "matrix_power", "congruence", "gram",
+          "square of lower", "solve", "pinv", "lstsq", "sylvester", "lyapunov", "logm", "logarithm",
+          "factorize_cholesky", "factorize_lu", "factorize_qr", "solve_logdet", "square by eig",
+          "border of Cholesky", "qz", "ordqz", "qr_update", "qr_insert", "khatri_rao", "funm",
+          "lu_solve", "solve_banded", "solveh_banded", "cho_solve_banded", "solve_toeplitz"}
+# Steps that give real numbers in every dtype.
+GIVES_REAL = {
+    "slogdet", "norm", "nuclear norm", "cond", "vector_norm", "eigvalsh", "svdvals", "eigvals",
+    "cho_logdet", "kalman_filter", "part of eigvalsh", "part of svdvals", "eigvals of a pencil",
+    "eigh_generalized", "eigh_tridiagonal", "eigvals_banded", "subspace_angles"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -461,7 +107,8 @@ class Program:
     wide = checks.wide if self.in_double else many_digits.exact
     for k, (name, c) in enumerate(zip(self.steps, self.data[2], strict=True)):
       if noise is not None:
-        x = x + x @ noise[k]
+        # The second term moves small singular values, the first one small elements.
+        x = x + x @ noise[k] + x * noise[k]
       x = STEPS[name].reference(b, x, wide(c))
     return np.asarray(x)
 
@@ -482,12 +129,13 @@ def make(seed) -> Program:
     last = len([x for x in steps if x != "normalise"]) == count - 1
     fits = [
         name for name, step in STEPS.items()
-        if step.takes in _IS_ALSO[kind] and (last or step.gives != "end")
+        if step.takes in IS_ALSO[kind] and (last or step.gives != "end")
+        and not (step.real and dtype.kind == "c")
         and not (derived and step.loops and rng.random() < 0.8)]
     name = fits[rng.integers(len(fits))]
     steps.append(name)
     kind = STEPS[name].gives
-    if name in _ROUGH and kind != "end":
+    if name in ROUGH and kind != "end":
       steps.append("normalise")
   return Program(seed, mode, dtype, batch, n, tuple(steps))
 
@@ -561,9 +209,7 @@ def _expected(program, i, noise):
 
 def _result_dtype(program):
   real = np.finfo(program.dtype).dtype
-  always_real = ("slogdet", "norm", "nuclear norm", "cond", "vector_norm", "eigvalsh", "svdvals",
-                 "eigvals", "cho_logdet")
-  return real if program.steps[-1] in always_real else program.dtype
+  return real if program.steps[-1] in GIVES_REAL else program.dtype
 
 
 def error(program) -> float:
@@ -577,10 +223,13 @@ def error(program) -> float:
   worst = 0.0
   with mpmath.workdps(many_digits.DIGITS):
     for i in np.ndindex(program.batch):
-      noises = [[
-          eps * np.sign(rng.standard_normal((program.n, program.n))) for _ in program.steps]
-          for _ in range(2)]
-      exact = _expected(program, i, None)
+      signs = lambda: np.sign(rng.standard_normal((program.n, program.n)))
+      rounding = lambda: signs() + 1j * signs() if program.dtype.kind == "c" else signs()
+      noises = [[eps * rounding() for _ in program.steps] for _ in range(2)]
+      try:
+        exact = _expected(program, i, None)
+      except ZeroDivisionError:  # a matrix of zeros is normalised
+        return np.nan
       if not program.in_double:
         noises = [[many_digits.exact(e) for e in noise] for noise in noises]
       near = [_expected(program, i, noise) for noise in noises]
@@ -611,7 +260,8 @@ _EQUAL = 1e-6
 # Steps that return functions of separate vectors or values. Their second derivatives are NaN where
 # two values are equal.
 _OF_VALUES = {"polar of svd", "modulus of svd", "through eigh", "cond", "svdvals", "eigvalsh",
-              "eigvals"}
+              "eigvals", "part of eigh", "part of eigvalsh", "part of svd", "part of svdvals",
+              "square by eig", "schur", "sorted schur", "subspace_angles"}
 
 
 def meets_equal_values(program) -> bool:

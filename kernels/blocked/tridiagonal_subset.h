@@ -24,14 +24,14 @@ struct Outside {
 };
 
 // The workspace serves one matrix of order n after another.
-class TridiagonalPart {
+class TridiagonalSubset {
   using R = double;
 
  public:
   // Whether so few of n values are found one by one.
   static bool IsFew(int64_t count, int64_t n);
 
-  TridiagonalPart(int64_t n, Chosen chosen, bool vectors);
+  TridiagonalSubset(int64_t n, Chosen chosen, bool vectors);
 
   // Finds the chosen part of the matrix with diagonal d and n - 1 elements e beside it. Returns
   // kNotFinite, or how many eigenvalues did not converge.

@@ -1,4 +1,4 @@
-#include "kernels/blocked/tridiagonal_part.h"
+#include "kernels/blocked/tridiagonal_subset.h"
 
 #include <algorithm>
 #include <cmath>
@@ -47,7 +47,7 @@ void WriteStart(int64_t n, uint64_t row, double* x) {
 
 }  // namespace
 
-TridiagonalPart::TridiagonalPart(int64_t n, Chosen chosen, bool vectors)
+TridiagonalSubset::TridiagonalSubset(int64_t n, Chosen chosen, bool vectors)
     : n_(n),
       chosen_(chosen),
       excluded_(chosen.count),
@@ -66,9 +66,9 @@ TridiagonalPart::TridiagonalPart(int64_t n, Chosen chosen, bool vectors)
   iterated_ = z_ = rows.Take(vectors && iterates_ ? chosen.count : 0);
 }
 
-bool TridiagonalPart::IsFew(int64_t count, int64_t n) { return count * kIteratedShare <= n; }
+bool TridiagonalSubset::IsFew(int64_t count, int64_t n) { return count * kIteratedShare <= n; }
 
-bool TridiagonalPart::ReadScaled(const R* d, const R* e) {
+bool TridiagonalSubset::ReadScaled(const R* d, const R* e) {
   RowExtent<V> extent;
   extent.Add(d, n_);
   extent.Add(e, n_ - 1);
@@ -80,19 +80,19 @@ bool TridiagonalPart::ReadScaled(const R* d, const R* e) {
   return true;
 }
 
-int TridiagonalPart::Solve(const R* d, const R* e, const RunTasks& run_tasks) {
+int TridiagonalSubset::Solve(const R* d, const R* e, const RunTasks& run_tasks) {
   if (iterates_ && SolveOneByOne(d, e, run_tasks)) return 0;
   return ReadScaled(d, e) ? Divide(run_tasks) : kNotFinite;
 }
 
-bool TridiagonalPart::SolveOneByOne(const R* d, const R* e, const RunTasks& run_tasks) {
+bool TridiagonalSubset::SolveOneByOne(const R* d, const R* e, const RunTasks& run_tasks) {
   if (!ReadScaled(d, e)) return false;
   Bisect(run_tasks);
   z_ = iterated_;
   return !vectors_ || Iterate();
 }
 
-Outside TridiagonalPart::outside() const {
+Outside TridiagonalSubset::outside() const {
   constexpr R kInfinity = std::numeric_limits<R>::infinity();
   const R* const others = values_.get() + chosen_.count;
   return {.below = chosen_.start > 0 ? unscale_ * others[0] : -kInfinity,
@@ -101,7 +101,7 @@ Outside TridiagonalPart::outside() const {
 }
 
 // Finds a register of values at a time, each by its own bisection (see small/bisection.h).
-void TridiagonalPart::Bisect(const RunTasks& run_tasks) {
+void TridiagonalSubset::Bisect(const RunTasks& run_tasks) {
   constexpr int kSteps = std::numeric_limits<R>::digits + 6;
   constexpr R kLeastPivot = 8 * std::numeric_limits<R>::min();
   const int64_t count = chosen_.count;
@@ -135,12 +135,12 @@ void TridiagonalPart::Bisect(const RunTasks& run_tasks) {
 }
 
 // Sets the elements behind a row to zero. Adding a multiple that is not finite leaves NaN there.
-void TridiagonalPart::ClearPadding(R* x) const {
+void TridiagonalSubset::ClearPadding(R* x) const {
   std::fill(x + n_, x + RoundUp(n_, kWidth<R>), R(0));
 }
 
 // x = (T - shift)⁻¹ x, whose small pivots are raised.
-void TridiagonalPart::SolveShifted(R shift, R* x) {
+void TridiagonalSubset::SolveShifted(R shift, R* x) {
   for (int64_t i = 0; i < n_; ++i) pivots_[i] = diagonal_[i] - shift;
   std::copy_n(beside_, n_ - 1, upper_);
   std::copy_n(beside_, n_ - 1, lower_ + 1);
@@ -149,7 +149,7 @@ void TridiagonalPart::SolveShifted(R shift, R* x) {
 }
 
 // target -= (T - shift) x
-void TridiagonalPart::Subtract(R shift, const R* x, R* target) const {
+void TridiagonalSubset::Subtract(R shift, const R* x, R* target) const {
   for (int64_t i = 0; i < n_; ++i) {
     R sum = (diagonal_[i] - shift) * x[i];
     if (i > 0) sum += beside_[i - 1] * x[i - 1];
@@ -159,7 +159,7 @@ void TridiagonalPart::Subtract(R shift, const R* x, R* target) const {
 }
 
 // Removes the components of x along the first `count` vectors.
-void TridiagonalPart::Project(R* x, int64_t count) const {
+void TridiagonalSubset::Project(R* x, int64_t count) const {
   for (int64_t i = 0; i < count; ++i) {
     const R* const vector = z_.At(i, 0).data;
     AddMultiple(n_, -Dot(n_, vector, x), vector, x);
@@ -167,7 +167,7 @@ void TridiagonalPart::Project(R* x, int64_t count) const {
 }
 
 // Returns false where little more than rounding errors is left of the vector.
-bool TridiagonalPart::Orthonormalise(int64_t j) const {
+bool TridiagonalSubset::Orthonormalise(int64_t j) const {
   constexpr int kPasses = 3;
   R* const x = z_.At(j, 0).data;
   R largest = 0;
@@ -188,7 +188,7 @@ bool TridiagonalPart::Orthonormalise(int64_t j) const {
 }
 
 // Returns false where a vector does not converge.
-bool TridiagonalPart::Iterate() {
+bool TridiagonalSubset::Iterate() {
   constexpr int kMostSteps = 8;
   const R tolerance = 2 * kEps * std::sqrt(static_cast<R>(n_));
   ClearPadding(residual_);
@@ -211,7 +211,7 @@ bool TridiagonalPart::Iterate() {
   return true;
 }
 
-int TridiagonalPart::Divide(const RunTasks& run_tasks) {
+int TridiagonalSubset::Divide(const RunTasks& run_tasks) {
   if (!divide_) {
     divide_.emplace(n_, vectors_, chosen_);
     if (!all_) all_.reset(new R[n_]);
@@ -235,7 +235,7 @@ int TridiagonalPart::Divide(const RunTasks& run_tasks) {
   return failed;
 }
 
-void TridiagonalPart::SolveInComplement(int64_t j, R gap, R* x, const RunTasks& run_tasks) {
+void TridiagonalSubset::SolveInComplement(int64_t j, R gap, R* x, const RunTasks& run_tasks) {
   const int64_t count = chosen_.count;
   const R shift = values_[j];
   const R* const others = values_.get() + count;
