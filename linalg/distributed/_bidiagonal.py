@@ -1,9 +1,9 @@
-"""Singular values and vectors of one square matrix, from its rows in cyclic blocks.
+"""Singular values and vectors of one square matrix in the block-cyclic layout.
 
-The functions here work on a device's part, in the body of a `shard_map`. The grid has one column: a
-device holds whole rows of the matrix. A panel of rows and columns is reduced to bidiagonal form,
-and all devices have a part of each step. A device keeps its rows of the reflectors, of the vectors
-of the bidiagonal matrix, and at last some columns of the singular vectors.
+The functions here work on a device's part, in the body of a `shard_map`. A panel of rows and
+columns is reduced to bidiagonal form, and all devices have a part of each step. A device keeps its
+part of the reflectors, its rows of the vectors of the bidiagonal matrix, and at last its part of
+the singular vectors.
 """
 
 import functools
@@ -17,17 +17,26 @@ from linalg._core.algebra import binade
 from linalg._factorizations.bidiagonal_svd import bidiagonal_svd_rows_p
 from linalg._factorizations.matmul import product
 from linalg.distributed._cyclic import Cyclic
-from linalg.distributed._slices import cut, loop, put, quotient, remainder
-from linalg.distributed._tridiagonal import (
+from linalg.distributed._reflectors import (
   Spectrum,
+  columns_of_pieces,
+  dealt,
+  flat,
+  gathered_rows,
+  grid_of_vectors,
   magnitude,
   multiply_by_reflectors,
   on_all,
-  reflector,
-  spread,
-  to_columns,
+  own_rows,
+  panel_of_rows,
+  parts_of_norm,
+  reflector_of,
+  squared,
+  sum_over_columns,
+  times,
   to_result,
 )
+from linalg.distributed._slices import cut, loop, put
 
 
 class _Bidiagonal(NamedTuple):
@@ -39,168 +48,199 @@ class _Bidiagonal(NamedTuple):
   right: jax.Array
 
 
-_times = functools.partial(jnp.matmul, precision=lax.Precision.HIGHEST)
+class _ColumnReflector(NamedTuple):
+  """The reflector that takes the entries from number c on to one real entry, in number c."""
+
+  turns: jax.Array
+  divisor: jax.Array
+  tau: jax.Array
+  entry: jax.Array
+
+  def vector(self, x: jax.Array, number: jax.Array, c: jax.Array) -> jax.Array:
+    """The entries of v with these numbers, from those of x."""
+    v = jnp.where(number == c, 1, jnp.where(number > c, x, 0) / self.divisor)
+    return jnp.where(self.turns, v, 0)
 
 
-def _square(x):
-  return (x * x.conj()).real
+def _column_reflector(alpha, square_below):
+  """The reflector, from the entry in number c and the sum of squares below.
 
-
-def _column_reflector(axes, x, number, c):
-  """The reflector that takes the entries from number c on to one real entry, in number c.
-
-  The devices have some entries each, and take one sum. Returns the device's entries of v, τ and the
-  entry. Numbers whose squares lose digits count as zeros: they are below the rounding errors of A,
-  whose largest entry is near 1.
+  Numbers whose squares lose digits count as zeros: they are below the rounding errors of A, whose
+  largest entry is near 1.
   """
-  finfo = jnp.finfo(x.dtype)
-  below = jnp.where(number > c, x, 0)
-  alpha = jnp.sum(jnp.where(number == c, x, 0))
-  square = jnp.sum(_square(below))
-  alpha, square = lax.psum(jnp.stack([alpha, square.astype(x.dtype)]), axes)
-  square = square.real
+  finfo = jnp.finfo(alpha.dtype)
   least = finfo.tiny / finfo.eps**2
-  turns = (square > least) | (_square(alpha.imag) > least)
-  norm = jnp.sqrt(_square(alpha) + square)
+  turns = (square_below > least) | (squared(alpha.imag) > least)
+  norm = jnp.sqrt(squared(alpha) + square_below)
   beta = jnp.where(turns, jnp.where(alpha.real < 0, norm, -norm), alpha.real)
-  new = jnp.where(turns, beta, 1).astype(x.dtype)
+  new = jnp.where(turns, beta, 1).astype(alpha.dtype)
   tau = jnp.where(turns, (new - alpha) / new, 0)
-  v = jnp.where(number == c, 1, below / jnp.where(turns, alpha - new, 1))
-  return jnp.where(turns, v, 0), tau, beta
+  return _ColumnReflector(
+      turns, jnp.where(turns, alpha - new, 1), tau, beta.astype(alpha.dtype))
+
+
+def _in_panel(g, x, here, r):
+  """A panel's entries of which this device has some, in zeros, for a sum: width numbers."""
+  top = cut(x, here * g.tall, g.tall, 0)
+  return put(g.zeros_after(x[None], (g.rows, g.tall)), top[None], r, 0).reshape(-1)
+
+
+def _sum_over_rows(g, x, more):
+  """The sums over a column of the grid of entries of its columns, and of some numbers."""
+  if g.columns == 1:
+    sums = lax.psum(jnp.concatenate([x, more]), g.axes)
+    return sums[: len(x)], sums[len(x) :]
+  x = x.reshape(-1, g.rows, g.block).swapaxes(0, 1).reshape(1, -1)
+  x = g.sum_r(x)[0]
+  every = g.gather_r(jnp.concatenate([x, more]))
+  return columns_of_pieces(g, every[:, : len(x)]), jnp.sum(every[:, len(x) :], axis=0)
 
 
 def _reduce_panel(g, low, has_vectors, k, state):
   """Reduces the columns and rows of panel k, and updates the rest of A: A - V Yᴴ - X Uᴴ.
 
   `a` begins at panel `low`. V and U have the reflectors of columns and of rows, a row for each
-  column of the panel. V replaces A up to the diagonal in the panel's columns, and U replaces it
-  beyond the diagonal in the panel's rows.
+  column of the panel. A device has the entries of V and X for its rows and for the panel's, and
+  those of Y and U for its columns and for the panel's. V replaces A up to the diagonal in the
+  panel's columns, and U replaces it beyond the diagonal in the panel's rows.
   """
   a, found = state
-  p = lax.axis_index(g.axes)
-  rows, size = a.shape
-  width, first = g.width, (k - low) * g.width
-  i = jnp.arange(rows, dtype=p.dtype)
-  own_number = (quotient(i, g.block) * g.devices + p) * g.block + remainder(i, g.block)
-  number = jnp.arange(size, dtype=p.dtype)
-  panel = cut(a, first, width, 1).mT
-  top = cut(a, (k - low) * g.block, g.block, 0)
-  top_number = cut(own_number, (k - low) * g.block, g.block, 0)
+  r, c = g.place()
+  numbers = g.numbers()
+  row, column = numbers[0][low * g.tall :, 0], numbers[1][0, low * g.wide :]
+  width, here = g.width, k - low
+  panel_number = k * width + jnp.arange(width, dtype=k.dtype)
+  columns = g.all_columns(g.columns_of(a, here)).mT
+  rows = g.all_rows(g.rows_of(a, here))
+  # The devices of a row of the grid do the same, and one of them takes part in the sums.
+  counts = (c == 0).astype(a.dtype)
 
-  def own_top(x):
-    return cut(x, (k - low) * g.block, g.block, 1)
+  def in_rows(x):
+    return panel_of_rows(g, x.reshape(g.rows, g.tall))
 
-  def column(j, carry):
-    v_own, x_own, y, u, found = carry
-    c = first + j
-    y_row, u_row = cut(y, c, 1, 1)[:, 0], cut(u, c, 1, 1)[:, 0]
-    x = cut(panel, j, 1, 0)[0] - _times(y_row.conj(), v_own) - _times(u_row.conj(), x_own)
-    v, left, d = _column_reflector(g.axes, x, own_number, c)
-    # The row c of the updated matrix is that of one device.
-    is_row = (top_number == c).astype(a.dtype)
-    row = _times(is_row, top) - _times(_times(own_top(v_own), is_row), y.conj()) - _times(
-        _times(own_top(x_own), is_row), u.conj())
-    sums = jnp.concatenate([
-        _times(v.conj(), a).conj(), row, _times(v_own.conj(), v), _times(x_own.conj(), v)])
-    sums = lax.psum(sums, g.axes)
-    by_a, row = sums[:size], sums[size : 2 * size]
-    by_v, by_x = sums[2 * size : 2 * size + width], sums[2 * size + width :]
-    new_y = jnp.where(number > c, left * (by_a - _times(by_v, y) - _times(by_x, u)), 0)
-    new_u, right, e = reflector(row.conj() - new_y, c)
-    v_own, y = put(v_own, v[None], j, 0), put(y, new_y[None], j, 0)
-    new_x = right * (_times(a, new_u) - _times(_times(y.conj(), new_u), v_own)
-                     - _times(_times(u.conj(), new_u), x_own))
-    new_x = jnp.where(own_number > c, new_x, 0)
-    u, x_own = put(u, new_u[None], j, 0), put(x_own, new_x[None], j, 0)
-    c = low * width + c
-    found = _Bidiagonal(*(
-        put(x, value[None], c) for x, value in zip(found, (d, e, left, right), strict=True)))
-    return v_own, x_own, y, u, found
+  def in_columns(x):
+    return cut(x, here * g.wide, g.wide, 0)
 
-  zeros = lambda n: g.zeros_after(a, (width, n))
-  v_own, x_own, y, u, found = loop(
-      0, width, column, (zeros(rows), zeros(rows), zeros(size), zeros(size), found))
-  a = a - product(
-      jnp.concatenate([v_own, x_own]), jnp.concatenate([y, u]).conj(), transpose_a=True)
+  def step(j, carry):
+    of_rows, of_columns, rows_in_panel, columns_in_panel, last_x, found = carry
+    number = k * width + j
+    y_and_u = cut(columns_in_panel, j, 1, 2).reshape(-1)
+    x = cut(columns, j, 1, 0)[0] - times(y_and_u.conj(), flat(of_rows))
+    below = jnp.where(row > number, x, 0)
+    sums = lax.psum(counts * jnp.concatenate([
+        jnp.sum(jnp.where(row == number, x, 0))[None],
+        jnp.sum(squared(below)).astype(a.dtype)[None], last_x]), g.axes)
+    rows_in_panel = put(
+        rows_in_panel, in_rows(sums[2:])[None, None], 1, jnp.maximum(j - 1, 0), 0)
+    left = _column_reflector(sums[0], sums[1].real)
+    v = left.vector(x, row, number)
+    v_and_x = cut(rows_in_panel, j, 1, 2).reshape(-1)
+    row_c = cut(rows, j, 1, 0)[0] - times(v_and_x, flat(of_columns).conj())
+    by_a, sums = _sum_over_rows(g, times(v.conj(), a).conj(), jnp.concatenate([
+        times(flat(of_rows).conj(), v), _in_panel(g, v, here, r)]))
+    y = left.tau * (by_a - times(sums[: 2 * width], flat(of_columns)))
+    y = jnp.where(column > number, y, 0)
+    v_in_panel = in_rows(sums[2 * width :])
+    # The reflector of row c.
+    z = row_c.conj() - y
+    every = g.gather_c(jnp.concatenate([
+        parts_of_norm(z, column, number), in_columns(z), in_columns(y)]))
+    right = reflector_of(every[:, :3], number)
+    u = right.vector(z, column)
+    u_in_panel = right.vector(every[:, 3 : 3 + g.wide].reshape(-1), panel_number)
+    y_in_panel = every[:, 3 + g.wide :].reshape(-1)
+    of_columns = put(of_columns, jnp.stack([y, u])[:, None], 0, j, 0)
+    columns_in_panel = put(
+        columns_in_panel, jnp.stack([y_in_panel, u_in_panel])[:, None], 0, j, 0)
+    of_rows = put(of_rows, v[None, None], 0, j, 0)
+    rows_in_panel = put(rows_in_panel, v_in_panel[None, None], 0, j, 0)
+    by_a, sums = sum_over_columns(g, times(a, u), times(flat(of_columns).conj(), u))
+    x = right.tau * (by_a - times(sums, flat(of_rows)))
+    x = jnp.where(row > number, x, 0)
+    of_rows = put(of_rows, x[None, None], 1, j, 0)
+    found = put(found, jnp.stack(
+        [left.entry, right.entry, left.tau, right.tau])[:, None], 0, number)
+    return (of_rows, of_columns, rows_in_panel, columns_in_panel, _in_panel(g, x, here, r), found)
+
+  zeros = lambda *shape: g.zeros_after(a, shape)
+  of_rows, of_columns, *_, found = loop(0, width, step, (
+      zeros(2, width, a.shape[0]), zeros(2, width, a.shape[1]), zeros(2, width, width),
+      zeros(2, width, width), zeros(width), found))
+  a = a - product(flat(of_rows), flat(of_columns).conj(), transpose_a=True)
   if not has_vectors:
     return a, found
   # Rows of earlier panels hold reflectors of rows.
-  a = put(a, jnp.where(own_number[:, None] >= first, v_own.mT, cut(a, first, width, 1)), 0, first)
-  inside = cut(a, (k - low) * g.block, g.block, 0)
-  # Row c's reflector is number c - first of U.
-  chosen = cut(u.reshape(g.devices, g.block, size), p, 1, 0)[0]
-  inside = jnp.where(number[None] > top_number[:, None], chosen, inside)
-  return put(a, inside, (k - low) * g.block, 0), found
+  own = g.own_columns(of_rows[0].mT, c)
+  own = jnp.where(row[:, None] >= k * width, own, g.columns_of(a, here))
+  a = put(a, own, 0, here * g.wide)
+  # Row c's reflector is that of column c.
+  own = g.own_rows(of_columns[1], r)
+  top_number = cut(row, here * g.tall, g.tall, 0)
+  own = jnp.where(column[None] > top_number[:, None], own, g.rows_of(a, here))
+  return put(a, own, here * g.tall, 0), found
 
 
 def reduce(
     g: Cyclic, a: jax.Array, *, has_vectors: bool
 ) -> tuple[_Bidiagonal, list[jax.Array], list[jax.Array]]:
-  """A = Q B Pᴴ: B, and this device's rows of both kinds of reflectors for each stage.
+  """A = Q B Pᴴ: B, and this device's part of both kinds of reflectors for each stage.
 
   Source: Dongarra, Sorensen and Hammarling, Block reduction of matrices to condensed forms for
-  eigenvalue computations, J. Comput. Appl. Math. 27 (1989).
+  eigenvalue computations, J. Comput. Appl. Math. 27 (1989); on a grid of devices, ScaLAPACK's
+  pdgebrd.
   """
-  zeros = g.zeros_after(a, (g.padded,))
-  found = _Bidiagonal(zeros.real, zeros.real, zeros, zeros)
+  found = g.zeros_after(a, (4, g.padded))
   left, right = [], []
   for low, high in g.phases:
     step = functools.partial(_reduce_panel, g, low, has_vectors)
     a, found = loop(low, high, step, (a, found))
     done = high - low
-    left.append(a[:, : done * g.width])
-    right.append(a[: done * g.block])
-    a = a[done * g.block :, done * g.width :]
-  return found, left, right
+    left.append(a[:, : done * g.wide])
+    right.append(a[: done * g.tall])
+    a = a[done * g.tall :, done * g.wide :]
+  d, e, of_columns, of_rows = found
+  return _Bidiagonal(d.real, e.real, of_columns, of_rows), left, right
 
 
 def _left_panel(g, own, k):
   """The reflectors of columns of panel k of a stage, which begin on the diagonal."""
-  v = spread(g, cut(own, k * g.width, g.width, 1).mT)
-  number = jnp.arange(v.shape[1], dtype=k.dtype)
+  v = g.all_columns(g.columns_of(own, k))
+  number = g.numbers()[0][: len(v)]
   first = k * g.width + jnp.arange(g.width, dtype=k.dtype)
-  return jnp.where(number[None] >= first[:, None], v, 0)
+  v = jnp.where(number >= first[None], v, 0)
+  return v if g.columns > 1 else gathered_rows(g, v)
 
 
 def _right_panel(g, own, k):
   """The reflectors of rows of panel k of a stage, which begin after the diagonal."""
-  u = cut(own, k * g.block, g.block, 0)
-  if g.devices > 1:
-    u = lax.all_gather(u, g.axes, tiled=True)
-  number = jnp.arange(u.shape[1], dtype=k.dtype)
+  u = g.rows_of(own, k)
   first = k * g.width + jnp.arange(g.width, dtype=k.dtype)
-  return jnp.where(number[None] > first[:, None], u, 0)
-
-
-def _turned(s: Spectrum) -> Spectrum:
-  """The layout of the adjoint."""
-  layout = s.grid.layout
-  return s._replace(grid=s.grid._replace(layout=layout._replace(spec=layout.spec[::-1])))
+  if g.columns == 1:
+    u = g.all_rows(u).mT
+    number = jnp.arange(len(u), dtype=k.dtype)[:, None]
+  else:
+    u = g.turned_rows(u).mT
+    number = g.numbers()[0][: len(u)]
+  return jnp.where(number > first[None], u, 0)
 
 
 def decompose(s: Spectrum, a: jax.Array, *, has_vectors: bool) -> tuple[jax.Array, ...]:
-  """U, the singular values and Vᴴ, and info, from this device's part of A's rows.
+  """U, the singular values and Vᴴ, and info, from this device's part of A.
 
   Without vectors, the values and info.
   """
   g = s.grid
   scale = binade(lax.pmax(magnitude(a), g.axes))
   found, left, right = reduce(g, a / scale.astype(a.dtype), has_vectors=has_vectors)
-  share = -(-g.n // g.devices) if has_vectors else 0
-  # Rows of V are those of a device in the layout of Vᴴ.
-  turned = _turned(s)
-
-  def rows(axes):
-    first = lax.axis_index(axes) * share
-    return (first + g.varying(jnp.arange(share, dtype=first.dtype))).astype(jnp.int32)
-
+  rows = own_rows(g)[: None if has_vectors else 0]
   values, u, v, info = bidiagonal_svd_rows_p(
-      found.d[: g.n], found.e[: max(g.n - 1, 0)], rows(g.axes), rows(turned.grid.axes))
+      found.d[: g.n], found.e[: max(g.n - 1, 0)], rows, rows)
   values, info = on_all(g.axes, values) * scale, on_all(g.axes, info)
   if not has_vectors:
     return values, info
   u = multiply_by_reflectors(
-      g, _left_panel, left, found.left, to_columns(s, u).astype(a.dtype))
+      g, _left_panel, left, found.left, dealt(s, u).astype(a.dtype))
   v = multiply_by_reflectors(
-      g, _right_panel, right, found.right, to_columns(turned, v).astype(a.dtype))
-  return to_result(s, u), values, to_result(turned, v).conj().mT, info
+      g, _right_panel, right, found.right, dealt(s, v).astype(a.dtype))
+  vh = grid_of_vectors(g).transpose(v).conj()
+  return to_result(s, u), values, to_result(s, vh), info

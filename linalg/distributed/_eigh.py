@@ -6,7 +6,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.sharding import PartitionSpec
 from jax.typing import ArrayLike
 
 from linalg._core.algebra import one_of_first_order, reciprocal_gaps, smallest_gap, zeros_like
@@ -14,16 +13,29 @@ from linalg._core.checks import check_converged
 from linalg._core.operands import as_arrays, real_dtype
 from linalg._core.public import public
 from linalg._factorizations.eigh import EighResult, subset_range
-from linalg.distributed._cyclic import Cyclic, cyclic_of
-from linalg.distributed._layout import Places, map_parts, partition, squares_of
-from linalg.distributed._operations import hermitian_part_p, multiply_p
-from linalg.distributed._redistribution import from_cyclic, to_cyclic
+from linalg.distributed._cyclic import cyclic_of
+from linalg.distributed._layout import (
+  Layout,
+  Places,
+  check_square,
+  map_parts,
+  partition,
+  shared_of,
+)
+from linalg.distributed._reflectors import Spectrum, grid_of_reflectors
+from linalg.distributed._shared import (
+  Shared,
+  from_blocks,
+  hermitian_part_p,
+  multiply,
+  to_blocks,
+)
 from linalg.distributed._slices import take
-from linalg.distributed._tridiagonal import Spectrum, decompose, grid_of_rows
+from linalg.distributed._tridiagonal import decompose
 
 
 def _largest(w):
-  return jnp.max(jnp.abs(w), keepdims=True, initial=0)
+  return jnp.max(jnp.abs(w), axis=-1, keepdims=True, initial=0)
 
 
 @jax.custom_jvp
@@ -35,142 +47,149 @@ def ones_of_first_order(w):
 @ones_of_first_order.defjvp
 def _ones_of_first_order_jvp(primals, tangents):
   (w,), (dw,) = primals, tangents
-  close = w[1:] - w[:-1] <= smallest_gap(_largest(w), len(w))
-  equal = jnp.pad(close, (1, 0)) | jnp.pad(close, (0, 1)) if len(w) else w > 0
+  n = w.shape[-1]
+  if n == 0:
+    return ones_of_first_order(w), dw
+  close = w[..., 1:] - w[..., :-1] <= smallest_gap(_largest(w), n)
+  before, after = (((0, 0),) * (w.ndim - 1) + (one,) for one in ((1, 0), (0, 1)))
+  equal = jnp.pad(close, before) | jnp.pad(close, after)
   return ones_of_first_order(w), jnp.where(equal, jnp.nan, 0).astype(w.dtype) * dw
 
 
-def _quotients(g: Cyclic, w, c):
+def _quotients(shared: Shared, w, c):
   """F ∘ C, Fᵢⱼ = 1 / (wⱼ - wᵢ), or 0 where the gap is that of equal eigenvalues."""
+  g = shared.grid
 
-  def body(w, c):
+  def body(c, w):
     row, column = (take(w, jnp.minimum(x, g.n - 1), 0) for x in g.numbers())
     return reciprocal_gaps(column - row, _largest(w)[None], g.n).astype(c.dtype) * c
 
-  return g.map(body, "sc", "c", w, c)
+  return shared.map(body, "cv", "c", c, w)
 
 
-def _sums_of_columns(g: Cyclic, x):
-  """The real parts of the sums of columns, (n,), on all devices."""
+def _sums_of_columns(shared: Shared, x):
+  """The real parts of the sums of columns, (..., n), on all devices."""
+  g = shared.grid
 
   def body(x):
     _, column = g.numbers()
-    sums = g.varying(jnp.zeros(g.padded, x.real.dtype)).at[column[0]].add(jnp.sum(x.real, 0))
+    sums = g.zeros_after(x, (g.padded,)).real.at[column[0]].add(jnp.sum(x.real, 0))
     return lax.psum(sums, g.axes)[: g.n]
 
-  return g.map(body, "c", "s", x)
+  return shared.map(body, "c", "v", x)
 
 
-def diagonal(g: Cyclic, x):
-  def body(x):
-    row, column = g.numbers()
-    return jnp.where(row == column, x, 0)
-
-  return _sums_of_columns(g, g.map(body, "c", "c", x))
+def diagonal(shared: Shared, x):
+  return _sums_of_columns(shared, shared.masked(lambda row, column: row == column, x))
 
 
-def _c(products: Cyclic, da, v):
+def _c(shared: Shared, da, v):
   """dA V in the layout for products, and V."""
-  v = to_cyclic(products, v)
-  return multiply_p(to_cyclic(products, da), v, grid=products), v
+  v = to_blocks(shared, v)
+  return multiply(shared, to_blocks(shared, da), v), v
+
+
+def _decomposed(s: Spectrum, shared: Shared, a, has_vectors):
+  rows = Shared(s.grid, shared.batch)
+  body = functools.partial(decompose, s, has_vectors=has_vectors)
+  found = rows.map(
+      body, "c", "vmv" if has_vectors else "vv", to_blocks(rows, a), layout=s.result)
+  return *found[:-1], found[-1].astype(found[0].dtype)
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
-def decompose_eigvalsh(s: Spectrum, products: Cyclic, a):
-  body = functools.partial(decompose, s, has_vectors=False)
-  w, info = s.grid.map(body, "c", "ss", to_cyclic(s.grid, a))
-  return w, info.astype(w.dtype)
+def decompose_eigvalsh(s: Spectrum, shared: Shared, a):
+  return _decomposed(s, shared, a, False)
+
+
+def _chosen(s, x):
+  return x[..., s.first : s.first + s.wanted]
 
 
 @decompose_eigvalsh.defjvp
-def _eigvalsh_jvp(s, products, primals, tangents):
+def _eigvalsh_jvp(s, shared, primals, tangents):
   # dw = diag Vᴴ dA V
   (a,), (da,) = primals, tangents
-  w, v, info = decompose_eigh(s._replace(first=0, wanted=s.grid.n), products, a)
-  image, v = _c(products, da, v)
-  change = ones_of_first_order(w) * _sums_of_columns(products, v.conj() * image)
-  w, change = (x[s.first : s.first + s.wanted] for x in (w, change))
-  return (w, info), (change, zeros_like(info))
+  w, v, info = decompose_eigh(s._replace(first=0, wanted=s.grid.n), shared, a)
+  image, v = _c(shared, da, v)
+  change = ones_of_first_order(w) * _sums_of_columns(shared, v.conj() * image)
+  return (_chosen(s, w), info), (_chosen(s, change), zeros_like(info))
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
-def decompose_eigh(s: Spectrum, products: Cyclic, a):
+def decompose_eigh(s: Spectrum, shared: Shared, a):
   """All eigenvalues and eigenvectors, or those that are wanted; and info, as a real number."""
-  body = functools.partial(decompose, s, has_vectors=True)
-  specs = {
-      "c": PartitionSpec(s.grid.axes), "m": partition(s.result.spec), "s": PartitionSpec()}
-  w, v, info = map_parts(
-      s.grid.layout.mesh, specs, lambda a: body(a[0]), "c", "sms", to_cyclic(s.grid, a))
-  return w, v[: s.grid.n, : s.wanted], info.astype(w.dtype)
+  w, v, info = _decomposed(s, shared, a, True)
+  return w, v[..., : s.grid.n, : s.wanted], info
 
 
 @decompose_eigh.defjvp
-def _eigh_jvp(s, products, primals, tangents):
+def _eigh_jvp(s, shared, primals, tangents):
   # dw = diag C and dV = V (F ∘ C) with C = Vᴴ dA V, as in linalg.eigh.
   (a,), (da,) = primals, tangents
   whole = s._replace(first=0, wanted=s.grid.n)
-  w, v, info = decompose_eigh(whole, products, a)
-  image, x = _c(products, da, v)
-  c = multiply_p(x.conj(), image, grid=products, transpose=(True, False))
-  c = hermitian_part_p(c, grid=products)
+  w, v, info = decompose_eigh(whole, shared, a)
+  image, x = _c(shared, da, v)
+  c = multiply(shared, x.conj(), image, (True, False))
+  c = hermitian_part_p(c, shared=shared)
   ones = ones_of_first_order(w)
-  dw = ones * diagonal(products, c)
-  f = _quotients(products, w, c) * one_of_first_order(ones)[0].astype(c.dtype)
-  dv = from_cyclic(products, multiply_p(x, f, grid=products))
+  dw = ones * diagonal(shared, c)
+  first_order = one_of_first_order(ones)[..., None, None].astype(c.dtype)
+  f = _quotients(shared, w, c) * first_order
+  dv = from_blocks(shared, multiply(shared, x, f))
   if s != whole:
-    w, dw = (x[s.first : s.first + s.wanted] for x in (w, dw))
-    v, dv = (columns_of_all(s, x) for x in (v, dv))
+    w, dw = _chosen(s, w), _chosen(s, dw)
+    v, dv = (columns_of_all(s, shared, x) for x in (v, dv))
   return (w, v, info), (dw, dv, zeros_like(info))
 
 
-def columns_of_all(s: Spectrum, v):
+def columns_of_all(s: Spectrum, shared: Shared, v):
   """The wanted columns of all eigenvectors, in the layout of the result."""
   if s.wanted == 0:
-    return v[:, :0]
+    return v[..., :0]
   layout = s.grid.layout
   rows, columns = layout.spec
   chunk, share = -(-s.grid.n // s.columns), s.chunk
   pad = [(0, -(-x // layout.devices(own)) * layout.devices(own) - x)
-         for x, own in zip(v.shape, layout.spec, strict=True)]
+         for x, own in zip(v.shape[-2:], layout.spec, strict=True)]
+  last = v.ndim - 1
 
   def body(v):
     if not columns:
-      return v[:, s.first : s.first + s.wanted]
+      return _chosen(s, v)
     here = lax.axis_index(columns)
     number = s.first + jnp.arange(share * s.columns, dtype=here.dtype) - here * chunk
     inside = (number >= 0) & (number < chunk)
-    part = jnp.where(inside, take(v, jnp.clip(number, 0, chunk - 1), 1), 0)
+    part = jnp.where(inside, take(v, jnp.clip(number, 0, chunk - 1), last), 0)
     part = lax.psum(part, columns)
     if not s.shares_columns:
-      return part[:, : s.wanted]
-    return lax.dynamic_slice_in_dim(part, here * share, share, 1)
+      return part[..., : s.wanted]
+    return lax.dynamic_slice_in_dim(part, here * share, share, last)
 
-  specs = {"m": partition(layout.spec), "r": partition(s.result.spec)}
-  return map_parts(layout.mesh, specs, body, "m", "r", jnp.pad(v, pad))[: s.grid.n, : s.wanted]
-
-
-def over_batch(function, batch: int):
-  """`function` of matrices, mapped over `batch` dimensions in front."""
-  for _ in range(batch):
-    function = jax.vmap(function)
-  return function
+  specs = {
+      "m": partition((*shared.batch, *layout.spec)),
+      "r": partition((*shared.batch, *s.result.spec))}
+  v = jnp.pad(v, [(0, 0)] * (v.ndim - 2) + pad)
+  return map_parts(layout.mesh, specs, body, "m", "r", v)[..., : s.grid.n, : s.wanted]
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 3))
-def _apply(s, products, a, has_vectors):
-  function = functools.partial(decompose_eigh if has_vectors else decompose_eigvalsh, s, products)
-  *found, info = over_batch(function, a.ndim - 2)(a)
+def _apply(s, shared, a, has_vectors):
+  *found, info = (decompose_eigh if has_vectors else decompose_eigvalsh)(s, shared, a)
   return (*found, info.astype(jnp.int32))
 
 
 def spectrum_of(
     name: str, a: jax.Array, axes: Places, subset: Any = None
-) -> tuple[Spectrum, Cyclic]:
-  """How a matrix is decomposed, and the grid for its products."""
-  layout, n = squares_of(name, a, axes), a.shape[-1]
-  products = cyclic_of(name, layout, n, None, None)
-  grid = grid_of_rows(layout, n, products.most_phases)
-  return Spectrum(grid, *(subset_range(name, subset, n) or (0, n))), products
+) -> tuple[Spectrum, Shared]:
+  """How matrices are decomposed, and the layout for their products."""
+  check_square(name, a)
+  layout, n = shared_of(name, a, axes), a.shape[-1]
+  one = Layout(layout.mesh, layout.spec[-2:])
+  products = cyclic_of(name, one, n, None, None)
+  grid = grid_of_reflectors(one, n, products.most_phases)
+  spectrum = Spectrum(grid, *(subset_range(name, subset, n) or (0, n)))
+  return spectrum, Shared(products, layout.spec[:-2])
 
 
 def found_of(
@@ -193,26 +212,29 @@ def eigh(
 
   Args:
     a: matrices (..., n, n) of any floating, complex or integer dtype, sharded over their rows,
-      their columns or both. A batch is on all devices. The decomposition is that of (A + Aᴴ) / 2.
+      their columns or both. Batch dimensions may be sharded over other axes of the mesh. The
+      decomposition is that of (A + Aᴴ) / 2.
     subset_by_index: (start, stop), the indices of the wanted eigenvalues, `stop` excluded, as in
       `linalg.eigh`. The default is all.
     axes: as for `cholesky`.
 
   Returns:
     EighResult(eigenvalues, eigenvectors). Eigenvalues are real, (..., k), in ascending order, and
-    on all devices. Eigenvectors are the columns of V (..., n, k), which is sharded as A is. If k <
-    n and the devices do not divide the columns, these are on all devices. Where A holds NaN or Inf,
-    both are NaN for that matrix; see `eigh_ex`.
+    on all devices of the matrix. Eigenvectors are the columns of V (..., n, k), which is sharded as
+    A is. If k < n and the devices do not divide the columns, these are on all devices. Where A
+    holds NaN or Inf, both are NaN for that matrix; see `eigh_ex`.
 
   float16 and bfloat16 are decomposed in float32, and the results rounded.
 
-  Algorithm: reduction to tridiagonal form by panels of 32 columns or of one for each device, with
-  whole rows on each device. Divide and conquer follows, without communication. Each device finds
-  all eigenvalues, and its rows of the eigenvectors. An exchange makes columns of those rows, on
-  which the reflectors are applied. Other platforms than the CPU compute all eigenvectors of the
+  Algorithm: reduction to tridiagonal form by panels of 32 columns or of one for each device, in
+  cyclic blocks. Divide and conquer follows, without communication. Each device finds all
+  eigenvalues, and its rows of the eigenvectors. An exchange brings these to cyclic blocks too, and
+  the reflectors are applied. Other platforms than the CPU compute all eigenvectors of the
   tridiagonal matrix on each device, n² numbers, and keep some rows.
 
-  A device receives about 3 n² / 2 numbers and three shares, in two messages for each column. The
+  Up to sixteen devices hold whole rows. A device then receives about 3 n² / 2 numbers and four
+  shares, in two messages for each column. More devices form a grid of Pr × Pc. A device then
+  receives n² (3 / 2 Pr + 2 / Pc) numbers and four shares, in four messages for each column. The
   reduction costs 2 n³ operations in all, of which a third are products with a vector. Eigenvectors
   cost 10 n³ / 3, or less. A few eigenvectors make the last part smaller.
 
@@ -266,11 +288,11 @@ def eigvalsh(
     a, subset_by_index, axes: as for `eigh`.
 
   Returns:
-    The eigenvalues, real (..., k), in ascending order, on all devices: those of `eigh`, bit for
-    bit.
+    The eigenvalues, real (..., k), in ascending order, on all devices of the matrix: those of
+    `eigh`, bit for bit.
 
-  Algorithm: that of `eigh` without vectors. A device receives about n² numbers and two shares. A
-  derivative takes the vectors too.
+  Algorithm: that of `eigh` without vectors. A device receives two shares and about n² numbers, or
+  n² (1 / Pr + 1 / Pc) in a grid of more than sixteen devices. A derivative takes the vectors too.
 
   Example:
     >>> import jax, jax.numpy as jnp, linalg.distributed as dist

@@ -127,7 +127,7 @@ class LUFactor:
 
   Attributes:
     matrix: A in the block-cyclic layout, (P, h, w), a part for each of P devices; see
-      docs/distributed.md. Derivatives are with respect to it.
+      docs/distributed_algorithms.md. Derivatives are with respect to it.
     blocks: U in that layout, and L below U's diagonal, without its unit diagonal. They are
       constants for derivatives.
     permutation: int32 (P, n'), equal for all devices: row i of L U is row permutation[:, i] of A,

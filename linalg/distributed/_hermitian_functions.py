@@ -24,45 +24,59 @@ from linalg._functions.hermitian_functions import (
   inverse_root_from_one,
   scale_of_root,
 )
-from linalg.distributed._cyclic import Cyclic
 from linalg.distributed._eigh import (
   Spectrum,
   columns_of_all,
   decompose_eigh,
   diagonal,
   ones_of_first_order,
-  over_batch,
   spectrum_of,
 )
-from linalg.distributed._layout import Places, partition, squares_of
-from linalg.distributed._operations import hermitian_part_p, multiply_p, solve_p
+from linalg.distributed._layout import Places, layout_of, partition, squares_of
+from linalg.distributed._operations import solve_p
 from linalg.distributed._positive_definite import lower_p
 from linalg.distributed._redistribution import from_cyclic, to_cyclic
+from linalg.distributed._shared import (
+  Shared,
+  from_blocks,
+  hermitian_part_p,
+  multiply,
+  to_blocks,
+)
 from linalg.distributed._slices import take
 
 _Function = Callable[..., jax.Array]
 
 
-def _with_values(g: Cyclic, v, values):
+def _over_batch(function, batch: int):
+  """`function` of matrices, mapped over `batch` dimensions in front."""
+  for _ in range(batch):
+    function = jax.vmap(function)
+  return function
+
+
+def _with_values(shared: Shared, v, values):
   """V diag(values) Vᴴ."""
+  g = shared.grid
 
   def body(v, values):
     _, column = g.numbers()
     return v * take(values, jnp.minimum(column, g.n - 1), 0).astype(v.dtype)
 
-  scaled = g.map(body, "cs", "c", v, values)
-  return multiply_p(scaled, v.conj(), grid=g, transpose=(False, True))
+  scaled = shared.map(body, "cv", "c", v, values)
+  return multiply(shared, scaled, v.conj(), (False, True))
 
 
-def _weighted(g: Cyclic, f, c, w, *numbers):
+def _weighted(shared: Shared, f, c, w, *numbers):
   """f[wᵢ, wⱼ] ∘ C."""
+  g = shared.grid
 
   def body(c, w, *numbers):
     row, column = (take(w, jnp.minimum(x, g.n - 1), 0) for x in g.numbers())
     found, _ = differences_between(lambda x: f(x, *numbers), row, column)
     return found.astype(c.dtype) * c
 
-  return g.map(body, "cs" + "s" * len(numbers), "c", c, w, *numbers)
+  return shared.map(body, "cv" + "n" * len(numbers), "c", c, w, *numbers)
 
 
 class _OfShape(NamedTuple):
@@ -79,47 +93,55 @@ def _given(w, *numbers):
   return numbers
 
 
+def _values(f, w, *numbers):
+  """The values of f at the eigenvalues of each matrix."""
+  return _over_batch(f, w.ndim - 1)(w, *numbers)
+
+
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1, 2, 3))
-def _funm(s: Spectrum, g: Cyclic, f: _Function, numbers_of: Callable[..., Any], a, *given):
+def _funm(s: Spectrum, shared: Shared, f: _Function, numbers_of: Callable[..., Any], a, *given):
   """f(A), where f takes the eigenvalues and `numbers_of` these and the given numbers."""
-  w, v, _ = decompose_eigh(s, g, a)
-  values = f(w, *numbers_of(w, *given))
-  v = to_cyclic(g, v.astype(complex_dtype(v)) if jnp.iscomplexobj(values) else v)
-  return from_cyclic(g, _with_values(g, v, values))
+  w, v, _ = decompose_eigh(s, shared, a)
+  values = _values(f, w, *numbers_of(w, *given))
+  v = to_blocks(shared, v.astype(complex_dtype(v)) if jnp.iscomplexobj(values) else v)
+  return from_blocks(shared, _with_values(shared, v, values))
 
 
 @_funm.defjvp
-def _funm_jvp(s, g, f, numbers_of, primals, tangents):
+def _funm_jvp(s, shared, f, numbers_of, primals, tangents):
   # dF = V (f[wᵢ, wⱼ] ∘ Vᴴ dA V) Vᴴ, as in linalg.funm_hermitian; and V diag(df) Vᴴ by parameters.
   (a, *given), (da, *changes) = primals, tangents
-  w, v, _ = decompose_eigh(s, g, a)
-  is_complex = jnp.iscomplexobj(f(w, *numbers_of(w, *given)))
+  w, v, _ = decompose_eigh(s, shared, a)
+  is_complex = jnp.iscomplexobj(_values(f, w, *numbers_of(w, *given)))
   v, da = (x.astype(complex_dtype(x)) if is_complex else x for x in (v, da))
-  v, da = to_cyclic(g, v), hermitian_part_p(to_cyclic(g, da), grid=g)
-  c = multiply_p(
-      v.conj(), multiply_p(da, v, grid=g), grid=g, transpose=(True, False))
-  dw = ones_of_first_order(w) * diagonal(g, c)
+  v, da = to_blocks(shared, v), hermitian_part_p(to_blocks(shared, da), shared=shared)
+  c = multiply(shared, v.conj(), multiply(shared, da, v), (True, False))
+  dw = ones_of_first_order(w) * diagonal(shared, c)
   numbers, changes = jax.jvp(numbers_of, (w, *given), (dw, *changes))
-  values, slope = jax.jvp(lambda *x: f(w, *x), numbers, changes)
-  found = _with_values(g, v, values)
+  values, slope = jax.jvp(lambda *x: _values(f, w, *x), numbers, changes)
+  found = _with_values(shared, v, values)
   # At equal eigenvalues the derivative of V is not right for a derivative of this formula.
-  c = c * one_of_first_order(ones_of_first_order(w))[0].astype(c.dtype)
-  c = multiply_p(v, _weighted(g, f, c, w, *numbers), grid=g)
-  change = multiply_p(c, v.conj(), grid=g, transpose=(False, True))
+  first_order = one_of_first_order(ones_of_first_order(w))[..., None, None]
+  c = multiply(shared, v, _weighted(shared, f, c * first_order.astype(c.dtype), w, *numbers))
+  change = multiply(shared, c, v.conj(), (False, True))
   if numbers:
-    change = change + _with_values(g, v, slope)
-  return from_cyclic(g, found), from_cyclic(g, change)
+    change = change + _with_values(shared, v, slope)
+  return from_blocks(shared, found), from_blocks(shared, change)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
-def _apply(s, g, f, numbers_of, a, *numbers):
+def _apply(s, shared, f, numbers_of, a, *numbers):
   a, *numbers = (
       ffi.broadcast_batches("funm_hermitian", [a, *numbers], [2, *[0] * len(numbers)])
       if numbers else [a])
-  if g.n == 0:
+  if shared.grid.n == 0:
     w, scalars = jnp.zeros(0, real_dtype(a)), [jnp.zeros((), x.dtype) for x in numbers]
     return a.astype(jnp.result_type(a, f(w, *numbers_of(w, *scalars))))
-  return over_batch(functools.partial(_funm, s, g, f, numbers_of), a.ndim - 2)(a, *numbers)
+  # Numbers may bring batch dimensions, whose sharding is known on Explicit axes.
+  batch = layout_of("funm_hermitian", a).spec[:-2]
+  if not any(batch):
+    batch = ((),) * (a.ndim - 2 - len(shared.batch)) + shared.batch
+  return _funm(s, shared._replace(batch=batch), f, numbers_of, a, *numbers)
 
 
 @public("f", "axes", compiled=False)
@@ -158,8 +180,8 @@ def funm_hermitian(
     raise TypeError(
         f"{name}: f refers to a value that jit, vmap or a derivative is tracing. Give it as one of "
         f"args, which f takes after the eigenvalues: {name}(a, f, args=(mu, t)) with f(w, mu, t).")
-  s, products = spectrum_of(name, a, axes)
-  result = _apply(s, products, _OfShape(f), _given, a, *numbers)
+  s, shared = spectrum_of(name, a, axes)
+  result = _apply(s, shared, _OfShape(f), _given, a, *numbers)
   return result.astype(complex_dtype(dtype) if jnp.iscomplexobj(result) else dtype)
 
 
@@ -177,14 +199,14 @@ def _shift(w, ridge, epsilon):
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def _root(s, g, p, a, ridge, epsilon):
+def _root(s, shared, p, a, ridge, epsilon):
   scale, epsilon = scale_of_root(a, epsilon)
   scale = scale[..., None, None].astype(a.dtype)
   if ridge is None and epsilon is None:
-    root = _apply(s, g, inverse_root(p), _given, a / scale)
+    root = _apply(s, shared, inverse_root(p), _given, a / scale)
   else:
     given = [jnp.asarray(0 if x is None else x, real_dtype(a)) for x in (ridge, epsilon)]
-    root = _apply(s, g, _shifted_inverse_root(p), _shift, a / scale, *given)
+    root = _apply(s, shared, _shifted_inverse_root(p), _shift, a / scale, *given)
   return root * (scale.real ** (-1 / p)).astype(root.dtype)
 
 
@@ -216,12 +238,13 @@ def inverse_pth_root(
   if p == 0:
     raise ValueError("Argument p to inverse_pth_root() must not be 0")
   (a,), dtype = as_arrays("inverse_pth_root", a)
-  s, products = spectrum_of("inverse_pth_root", a, axes)
-  return _root(s, products, p, a, ridge_epsilon, epsilon).astype(dtype)
+  s, shared = spectrum_of("inverse_pth_root", a, axes)
+  return _root(s, shared, p, a, ridge_epsilon, epsilon).astype(dtype)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def _generalized(s, g, a, b):
+def _generalized(s, shared, a, b):
+  g = shared.grid
   whole = s._replace(first=0, wanted=g.n)
   if g.n == 0:
     info = jnp.zeros(a.shape[:-2], jnp.int32)
@@ -233,17 +256,17 @@ def _generalized(s, g, a, b):
     l, indefinite = g.map(factor, "c", "cs", lax.stop_gradient(b))
     l = lower_p(b, l, grid=g)
     # L⁻¹ A L⁻ᴴ has the eigenvalues of the pair.
-    a = hermitian_part_p(to_cyclic(g, a), grid=g)
+    a = hermitian_part_p(to_blocks(shared, a), shared=shared)
     half = solve_p(l, a, grid=g, left=True, transpose=False)
     c = solve_p(l.conj(), half, grid=g, left=False, transpose=True)
-    w, y, info = decompose_eigh(whole, g, from_cyclic(g, c))
+    w, y, info = decompose_eigh(whole, shared, from_cyclic(g, c))
     v = solve_p(l.conj(), to_cyclic(g, y), grid=g, left=True, transpose=True)
     v = from_cyclic(g, v)
     if s != whole:
-      w, v = w[s.first : s.first + s.wanted], columns_of_all(s, v)
+      w, v = w[s.first : s.first + s.wanted], columns_of_all(s, shared, v)
     return w, v, info, indefinite
 
-  return over_batch(one, a.ndim - 2)(a, b)
+  return _over_batch(one, a.ndim - 2)(a, b)
 
 
 @public("axes", "subset_by_index", compiled=False)
@@ -254,7 +277,7 @@ def eigh_generalized(
   """Eigenvalues and eigenvectors of A v = w B v, of matrices that several devices share.
 
   Args:
-    a, axes: as for `eigh`.
+    a, axes: as for `eigh`, with a batch on all devices.
     b: a Hermitian positive definite matrix (..., n, n), sharded as A is. Its lower triangle is
       read.
     subset_by_index: as for `eigh`. All eigenvalues are computed.
@@ -275,20 +298,21 @@ def eigh_generalized(
   """
   name = "eigh_generalized"
   (a, b), dtype = as_arrays(name, a, b)
-  s, products = spectrum_of(name, a, axes, subset_by_index)
+  layout = squares_of(name, a, axes)
+  s, shared = spectrum_of(name, a, axes, subset_by_index)
   if b.ndim < 2 or a.shape[-2:] != b.shape[-2:]:
     raise incompatible(name, a, b, names=("a", "b"))
-  rows, columns = products.layout.spec
+  rows, columns = layout.spec
   try:
     squares_of(name, b, (rows or None, columns or None))
   except (ValueError, ffi.ShardingTypeError) as error:
     raise ffi.ShardingTypeError(
         f"{name}: b is {jax.typeof(b).str_short(True)}, and must be sharded as a is, "
-        f"{partition(products.layout.spec)}, with its batch on all devices; reshard it first: "
-        f"jax.sharding.reshard(b, {partition(((),) * (b.ndim - 2) + products.layout.spec)})."
+        f"{partition(layout.spec)}, with its batch on all devices; reshard it first: "
+        f"jax.sharding.reshard(b, {partition(((),) * (b.ndim - 2) + layout.spec)})."
     ) from error
   a, b = ffi.broadcast_batches(name, [a, b], [2, 2])
-  w, v, info, indefinite = _generalized(s, products, a, b)
+  w, v, info, indefinite = _generalized(s, shared._replace(batch=()), a, b)
   check(indefinite, INDEFINITE)
   check_converged(info.astype(jnp.int32), "eigendecomposition")
   return EighResult(w.astype(real_dtype(dtype)), v.astype(dtype))

@@ -182,11 +182,15 @@ def square_of(name: str, a: jax.Array, axes: Places) -> Layout:
   return squares_of(name, a, axes)
 
 
-def squares_of(name: str, a: jax.Array, axes: Places) -> Layout:
-  """The layout of the matrices (..., n, n) of a batch that is on all devices; see `square_of`."""
+def check_square(name: str, a: jax.Array) -> None:
   if a.ndim < 2 or a.shape[-2] != a.shape[-1]:
     raise ValueError(
         f"{name} takes square matrices [..., n, n] that several devices share, got {a.shape}.")
+
+
+def squares_of(name: str, a: jax.Array, axes: Places) -> Layout:
+  """The layout of the matrices (..., n, n) of a batch that is on all devices; see `square_of`."""
+  check_square(name, a)
   layout = layout_of(name, a)
   batch, own = layout.spec[:-2], layout.spec[-2:]
   if any(batch):

@@ -113,15 +113,6 @@ folded_p: ffi.Operation = _linear("folded", _folded, lambda: hermitian_p)
 half_p: ffi.Operation = _linear("half", _half, lambda: half_p)
 
 
-def _hermitian_part(x, *, grid):
-  return [grid.map(lambda x: x / 2 + grid.transpose(x).conj() / 2, "c", "c", x)]
-
-
-# (X + Xᴴ) / 2 is its own transpose.
-hermitian_part_p: ffi.Operation = _linear(
-    "hermitian_part", _hermitian_part, lambda: hermitian_part_p)
-
-
 def inverse_tangent(x, da, grid):
   """dX of the inverse X of A, -X dA X."""
   return minus(None, multiply_p(multiply_p(x, da, grid=grid), x, grid=grid))

@@ -137,7 +137,7 @@ class CholeskyFactor:
 
   Attributes:
     matrix: A in the block-cyclic layout, (P, h, w), a part for each of P devices; see
-      docs/distributed.md. Only derivatives, which are with respect to it, use it.
+      docs/distributed_algorithms.md. Only derivatives, which are with respect to it, use it.
     blocks: L in that layout, a constant to derivatives.
     info: int32, the order of the first leading minor that is not positive, or 0.
     grid: the layout.

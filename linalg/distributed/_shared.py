@@ -41,20 +41,24 @@ class Shared(NamedTuple):
     height, width = self.of_shape(m, n).grid.padded_lengths
     return height // self.grid.rows, width // self.grid.columns
 
-  def map(self, function: Callable[..., Any], operands: str, results: str, *arrays: Any) -> Any:
+  def map(
+      self, function: Callable[..., Any], operands: str, results: str, *arrays: Any,
+      layout: Layout | None = None
+  ) -> Any:
     """Applies `function` to each device's parts of each matrix, one matrix at a time.
 
     `operands` and `results` have a letter for each array: "c" for a matrix in the block-cyclic
-    layout, "m" for one in the caller's, and "v" for a vector or number that is the same on all
-    devices of a matrix. There may be more batch dimensions in front, which are not sharded.
+    layout, "m" for one in the caller's or in `layout`, "v" for a vector or number that is the same
+    on all devices of a matrix, and "n" for such an operand that is a number. There may be more
+    batch dimensions in front, which are not sharded.
     """
-    core = {"c": 2, "v": 1}
+    core = {"c": 2, "v": 1, "n": 0}
     more = arrays[0].ndim - (3 if operands[0] == "c" else 1) - len(self.batch)
     leading = [*[None] * more, *[axes or None for axes in self.batch]]
-    own = [axes or None for axes in self.grid.layout.spec]
+    own = [axes or None for axes in (layout or self.grid.layout).spec]
     specs = {
         "c": PartitionSpec(*leading, self.grid.axes), "m": PartitionSpec(*leading, *own),
-        "v": PartitionSpec(*leading)}
+        "v": PartitionSpec(*leading), "n": PartitionSpec(*leading)}
 
     def body(*arrays):
       lead = arrays[0].shape[: len(leading)]
@@ -290,3 +294,6 @@ def of_square(
 # The Hermitian matrix of a lower triangle, and the lower half of X + Xᴴ.
 hermitian_p: ffi.Operation = of_square("hermitian", algorithms.hermitian, lambda: folded_p)
 folded_p: ffi.Operation = of_square("folded", algorithms.folded, lambda: hermitian_p)
+# (X + Xᴴ) / 2 is its own transpose.
+hermitian_part_p: ffi.Operation = of_square(
+    "hermitian_part", lambda g, x: x / 2 + g.transpose(x).conj() / 2, lambda: hermitian_part_p)

@@ -38,6 +38,7 @@ from linalg.distributed._layout import (
 from linalg.distributed._qr import check_divides, rows_or_blocks
 from linalg.distributed._qr_cyclic import factors, triangle
 from linalg.distributed._redistribution import even
+from linalg.distributed._reflectors import Spectrum, grid_of_reflectors
 from linalg.distributed._shared import (
   Shared,
   blocks_of,
@@ -55,7 +56,6 @@ from linalg.distributed._tall import (
   tall_svd,
   tall_svdvals,
 )
-from linalg.distributed._tridiagonal import Spectrum, grid_of_rows
 
 # The transpose of a square matrix, which is its own transpose.
 transposed_p: ffi.Operation = of_square(
@@ -79,7 +79,7 @@ def _times_diagonal(shared, x, d):
 def _decomposed(shared, a, has_vectors):
   """U, the singular values, Vᴴ and info of square matrices, or the values and info."""
   layout, n = shared.grid.layout, shared.grid.n
-  spectrum = Spectrum(grid_of_rows(layout, n, shared.grid.most_phases), 0, n)
+  spectrum = Spectrum(grid_of_reflectors(layout, n, shared.grid.most_phases), 0, n)
   rows = Shared(spectrum.grid, shared.batch)
   body = functools.partial(decompose, spectrum, has_vectors=has_vectors)
   return rows.map(body, "c", "mvmv" if has_vectors else "vv", to_blocks(rows, a))
@@ -365,14 +365,16 @@ def svd(a: ArrayLike, *, axes: Places = None) -> SVDResult:
   Algorithm: the decomposition of TSQR's R, where `qr` takes TSQR; Chan, An improved algorithm for
   computing the singular value decomposition, ACM Trans. Math. Softw. 8 (1982). Other matrices are
   reduced to a square R by `qr`, unless they are square. A square matrix is reduced to bidiagonal
-  form by panels of 32 columns and rows, or of one for each device, with whole rows on each device;
-  Dongarra, Sorensen and Hammarling (1989). Divide and conquer follows, without communication:
-  LAPACK's gesdd. Each device finds all singular values, and its rows of the vectors. Exchanges make
-  columns of those rows, on which the reflectors are applied. Other platforms than the CPU compute
-  all vectors of the bidiagonal matrix on each device, n² numbers, and keep some rows.
+  form by panels of 32 columns and rows, or of one for each device, in cyclic blocks; Dongarra,
+  Sorensen and Hammarling (1989). Divide and conquer follows, without communication: LAPACK's gesdd.
+  Each device finds all singular values, and its rows of the vectors. Exchanges bring these to
+  cyclic blocks too, and the reflectors are applied. Other platforms than the CPU compute all
+  vectors of the bidiagonal matrix on each device, n² numbers, and keep some rows.
 
-  No device holds the matrix. For a square one it receives about 2 n² numbers and five shares, in
-  two messages for each column. The reduction costs 8 n³ / 3 operations in all, of which half are
+  No device holds the matrix. For a square one, up to sixteen devices hold whole rows. A device then
+  receives about 2 n² numbers and six shares, in two messages for each column. More devices form a
+  grid of Pr × Pc. A device then receives n² (2 / Pr + 3 / Pc) numbers and six shares, in six
+  messages for each column. The reduction costs 8 n³ / 3 operations in all, of which half are
   products with a vector. Vectors cost 20 n³ / 3, or less. Each singular value has an error of
   eps ‖A‖. Values near or below that have no correct digits. Derivatives are those of `linalg.svd`,
   for tall matrices of full rank.

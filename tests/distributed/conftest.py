@@ -2,7 +2,7 @@
 
 import pytest
 
-from linalg.distributed import _cyclic
+from linalg.distributed import _cyclic, _reflectors
 
 
 @pytest.fixture
@@ -15,3 +15,9 @@ def few_phases(request, monkeypatch):
   """Few phases make programs compile faster."""
   if "all_phases" not in request.fixturenames:
     monkeypatch.setattr(_cyclic, "_PHASES", 2)
+
+
+@pytest.fixture
+def in_a_grid(monkeypatch):
+  """Few devices form a grid for reflectors, as many do by default."""
+  monkeypatch.setattr(_reflectors, "_MOST_ROWS", 1)

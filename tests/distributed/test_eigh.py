@@ -50,6 +50,41 @@ def test_results(layout, kind, dtype, rng):
   close(w, np.linalg.eigvalsh(a), dtype)
 
 
+@pytest.mark.parametrize("layout, n, dtype", [
+    ("both", N, np.complex128),
+    *[pytest.param(*x, marks=pytest.mark.extended) for x in (
+        ("rows", N, np.float32), ("columns", N, np.float64), ("turned", N, np.complex64),
+        *(("both", n, np.float64) for n in (1, 2, 3, 13, 41, 130)))]])
+def test_results_in_a_grid(layout, n, dtype, rng, in_a_grid):
+  """Eigenpairs, eigenvalues alone and a subset, also of sizes that no panel divides."""
+  a = hermitian(rng, n, dtype)
+  mesh, spec = mesh_of(layout)
+  axes = tuple(spec) + (None,) * (2 - len(spec))
+  with jax.set_mesh(mesh):
+    (w, v), alone, some = quick_jit(lambda a: (
+        tuple(dist.eigh(a, axes=axes)), dist.eigvalsh(a, axes=axes),
+        dist.eigh(a, axes=axes, subset_by_index=(n // 2, n)).eigenvectors))(a)
+  check(a, w, v)
+  np.testing.assert_array_equal(alone, w)
+  np.testing.assert_array_equal(some, np.asarray(v)[:, n // 2 :])
+
+
+@pytest.mark.extended
+def test_matrix_types_in_a_grid(in_a_grid):
+  """LAPACK's test matrices, as one batch."""
+  n = 20
+  types = matrices.hermitian_types(np.random.default_rng(1), n, np.float64)
+  types |= {"zero": np.zeros((n, n)), "identity": np.eye(n)}
+  types |= {f"scaled by {x}": types["geometric"] * x for x in (1e150, 1e-150)}
+  a = np.stack(list(types.values()))
+  mesh, _ = mesh_of("both")
+  with jax.set_mesh(mesh):
+    w, v, info = quick_jit(lambda a: dist.eigh_ex(a, axes=AXES))(a)
+  assert not np.any(info)
+  for one in zip(a, w, v, strict=True):
+    check(*one)
+
+
 @pytest.mark.extended
 @pytest.mark.parametrize("name", ["eigh", "svd"])
 def test_bits_in_any_layout(name, rng):
@@ -334,7 +369,7 @@ PROGRAMS = {"eigh": lambda a: tuple(dist.eigh(a)), "eigvalsh": dist.eigvalsh,
 @pytest.mark.parametrize("name, layout, n, shares, words", [
     ("eigh", "both", 1024, 5, 7), ("eigh", "rows twice", 1024, 5, 7),
     ("eigh", "columns", 1000, 5.5, 7.5), ("eigvalsh", "both", 1024, 4.5, 4.6),
-    ("gradient", "both", 1024, 8, 17)])
+    ("gradient", "both", 1024, 9.5, 14)])
 def test_memory_and_words(name, layout, n, shares, words, all_phases):
   """The shares that a device holds, and the words that it receives, in n² / √P."""
   held, received, _ = counted(
@@ -395,11 +430,81 @@ def test_no_eigenpairs(kind, rng):
   assert w.shape == (0,) and v.shape == (N, 0)
 
 
-def test_a_sharded_batch():
+@pytest.mark.extended
+@pytest.mark.parametrize("kind", [AxisType.Explicit, AxisType.Auto])
+def test_a_sharded_batch(kind, rng):
+  """The batch lies on one axis of the mesh, and the matrices on others.
+
+  A matrix that fails is NaN, and the others have the bits that they have alone. No device holds a
+  matrix.
+  """
+  n = 24
+  mesh = make_mesh((2, 2, 2), ("z", "x", "y"), kind)
+  a = np.stack([hermitian(rng, n, np.complex128) for _ in range(4)])
+  a[2, 3, 5] = np.nan
+  x = jax.device_put(a, NamedSharding(mesh, P("z", "x", "y")))
+  w, v, info = dist.eigh_ex(x)
+  np.testing.assert_array_equal(info, [0, 0, -1, 0])
+  assert v.sharding.is_equivalent_to(x.sharding, 3)
+  for found in (w, info):
+    assert found.sharding.is_equivalent_to(NamedSharding(mesh, P("z")), found.ndim)
+  np.testing.assert_array_equal(dist.eigvalsh(x), w)
+  w, v = np.asarray(w), np.asarray(v)
+  alone = make_mesh((2, 2), ("x", "y"), kind, devices=jax.devices()[:4])
+  for i in (0, 1, 3):
+    check(a[i], w[i], v[i])
+    one = dist.eigh(jax.device_put(a[i], NamedSharding(alone, P("x", "y"))))
+    for mine, theirs in zip((w[i], v[i]), one, strict=True):
+      np.testing.assert_array_equal(mine, theirs)
+  some = dist.eigh(x, subset_by_index=(3, 7))
+  np.testing.assert_array_equal(some.eigenvectors, v[..., 3:7])
+  with jax.set_mesh(mesh):
+    program = quick_compile(lambda a: tuple(dist.eigh(a, axes=AXES)), (x,))
+  for count in (2, 4):
+    assert f"c128[{count},{n},{n}]" not in program.as_text()
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("kind", [AxisType.Explicit, AxisType.Auto])
+@pytest.mark.parametrize("name", ["eigh", "eigvalsh", "funm_hermitian", "inverse_pth_root"])
+def test_derivatives_of_a_sharded_batch(name, kind, rng):
+  """They are those of linalg's functions, matrix by matrix."""
+  n = 16
+  mesh = make_mesh((2, 2, 2), ("z", "x", "y"), kind)
+  a, c, direction = (
+      np.stack([hermitian(rng, n, np.float64) for _ in range(2)]) for _ in range(3))
+  lie = [jax.device_put(x, NamedSharding(mesh, P("z", "x", "y"))) for x in (a, c, direction)]
+
+  def one(module, a, c):
+    if name == "eigh":
+      w, v = module.eigh(a)
+      return jnp.sum(jnp.sin(w)) + jnp.sum(jnp.abs(v[..., :4]) ** 2 * c[..., :4])
+    if name == "eigvalsh":
+      return jnp.sum(module.eigvalsh(a) ** 3)
+    if name == "funm_hermitian":
+      t = jnp.array([0.3, 0.4])
+      return jnp.sum(module.funm_hermitian(a, lambda w, t: jnp.tanh(w - t), args=(t,)) * c)
+    return jnp.sum(module.inverse_pth_root(a + 40 * np.eye(n), 4, ridge_epsilon=1e-3) * c)
+
+  def derivatives(module, a, c, direction):
+    loss = lambda a: one(module, a, c)
+    return jax.grad(loss)(a), jax.jvp(loss, (a,), (direction,))[1]
+
+  with jax.set_mesh(mesh), jax.numpy_rank_promotion("allow"):
+    found = quick_jit(functools.partial(derivatives, _OnDevices()))(*lie)
+    expected = derivatives(linalg, *map(jnp.asarray, (a, c, direction)))
+  for mine, theirs in zip(found, expected, strict=True):
+    close(mine, theirs, np.float64, 1e6)
+
+
+def test_errors_of_sharded_batches():
+  """A batch on all axes leaves none for the matrix; pairs take a batch on all devices."""
   mesh = make_mesh((4, 2), ("x", "y"), AxisType.Auto)
-  x = jax.device_put(np.zeros((4, 8, 8)), NamedSharding(mesh, P("x", "y")))
-  with pytest.raises(ValueError, match="batch is sharded.*linalg.eigh"):
-    dist.eigh(x)
+  put = lambda *spec: jax.device_put(np.zeros((8, 8, 8)), NamedSharding(mesh, P(*spec)))
+  with pytest.raises(ValueError, match="sharded over all axes of the mesh; use linalg.eigh"):
+    dist.eigh(put(("x", "y")))
+  with pytest.raises(ValueError, match="batch is sharded.*linalg.eigh_generalized"):
+    dist.eigh_generalized(put("x", "y"), put("x", "y"))
 
 
 @pytest.mark.extended

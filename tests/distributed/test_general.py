@@ -60,7 +60,7 @@ def check_factors(factor, a, dtype):
 
 
 def unrolled(g, blocks):
-  """The matrix from each device's part, by the layout that docs/distributed_costs.md draws."""
+  """The matrix from each device's part, by the layout that docs/distributed_algorithms.md draws."""
   found = np.zeros((g.padded, g.padded), blocks.dtype)
   t = np.arange(g.padded) // g.block
   for r in range(g.rows):

@@ -12,5 +12,6 @@ def test_many_devices(tmp_path):
       "computed on 32 devices, n = 232", "the same bits on 16 devices",
       "counted cholesky on 32 devices, n = 8200", "counted gradient on 32 devices, n = 8200",
       "counted cholesky on 64 devices, n = 16384", "counted cholesky on 64 devices, n = 16424",
-      "counted gradient on 64 devices, n = 16424"):
+      "counted gradient on 64 devices, n = 16424", "counted eigh on 64 devices, n = 65536",
+      "counted eigvalsh on 64 devices, n = 65536"):
     assert line in text

@@ -62,6 +62,34 @@ def test_types(m, n, rng):
     close(np.asarray(values) / size, np.asarray(found[1]) / size, np.float64)
 
 
+@pytest.mark.parametrize("layout,m,n,dtype", [
+    ("both", 24, 24, np.complex128),
+    *[pytest.param(*x, marks=pytest.mark.extended) for x in (
+        ("rows", 24, 24, np.float32), ("columns", 24, 24, np.complex64),
+        ("turned", 24, 32, np.float64), ("both", 40, 24, np.float64),
+        *(("both", n, n, np.float64) for n in (1, 2, 3, 13, 41, 130)))]])
+def test_results_in_a_grid(layout, m, n, dtype, rng, in_a_grid):
+  """Triplets, and values alone, also of sizes that no panel divides."""
+  a = matrices.general(rng, (), m, n, dtype)
+  mesh, spec = mesh_of(layout)
+  axes = tuple(spec) + (None,) * (2 - len(spec))
+  with jax.set_mesh(mesh):
+    u, s, vh, values = quick_jit(
+        lambda a: (*dist.svd(a, axes=axes), dist.svdvals(a, axes=axes)))(a)
+  limits(a, u, s, vh)
+  close(values, s, np.finfo(dtype).dtype)
+
+
+@pytest.mark.extended
+def test_types_in_a_grid(rng, in_a_grid):
+  call = None
+  for a in types(rng, 24, 24).values():
+    x = place(a, "both")
+    with jax.set_mesh(x.sharding.mesh):
+      call = call or quick_jit(lambda a: tuple(dist.svd(a, axes=AXES)))
+      limits(a, *call(x))
+
+
 @pytest.mark.extended
 @pytest.mark.parametrize("layout,m,n,dtype,kind", [
     ("both", 24, 24, np.complex128, AxisType.Explicit),

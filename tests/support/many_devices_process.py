@@ -25,7 +25,8 @@ jax.config.update("jax_enable_x64", True)
 
 PROGRAMS = {
     "cholesky": dist.cholesky,
-    "gradient": jax.grad(lambda a: jnp.sum(dist.cholesky(a) ** 2))}
+    "gradient": jax.grad(lambda a: jnp.sum(dist.cholesky(a) ** 2)),
+    "eigh": lambda a: tuple(dist.eigh(a)), "eigvalsh": dist.eigvalsh}
 
 
 def placed(rows, columns):
@@ -81,6 +82,9 @@ def main():
   # Narrow panels: L receives less than with wide ones.
   forward = count("cholesky", 8, 8, 16424, 4.5, 1.5, 1.2)
   count("gradient", 8, 8, 16424, 5.2, 4 * forward)
+  # Eigenvectors are in a grid on so many devices.
+  count("eigh", 8, 8, 65536, 6, 8)
+  count("eigvalsh", 8, 8, 65536, 5, 5)
 
 
 if __name__ == "__main__":
