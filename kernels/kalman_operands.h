@@ -33,6 +33,7 @@ struct SeriesShape {
 
 inline SeriesShape ReadSeries(const ffi::AnyBuffer& means, std::string_view name) {
   const BatchShape shape = SplitBatch(means, 2, name);
+  if (shape.rows == 0) throw BadArgument(name, "have at least one step");
   return {shape.batch, shape.rows, shape.cols};
 }
 

@@ -47,10 +47,12 @@ class Shapes {
  public:
   Shapes(Generator& random, const Call& call) {
     // The work of a recursion grows with the product of all sizes.
-    const int64_t most_of_each = call.name.starts_with("linalg_kalman") ? 17 : 90;
+    const bool recursion = call.name.starts_with("linalg_kalman");
+    const int64_t most_of_each = recursion ? 17 : 90;
     for (const char letter : {'m', 'n', 'k'}) {
       sizes_[letter] = std::min(RandomSize(random), most_of_each);
     }
+    if (recursion) sizes_['k'] = std::max<int64_t>(sizes_['k'], 1);  // steps
     if (std::ranges::count(kTall, call.name) > 0 && !OneIn(random, 10)) {
       sizes_['m'] = std::max(sizes_['m'], sizes_['n']);
     }
