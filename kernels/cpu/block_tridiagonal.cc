@@ -247,6 +247,10 @@ struct SolveLogdetProblem {
   }
 };
 
+// The steps from which a system with blocks of one row is divided in chunks. Its recursion takes a
+// few operations a step, and chunks take more than twice as many.
+constexpr int64_t kLongScalars = 1 << 17;
+
 void SolveLogdet(ffi::ThreadPool pool, ffi::AnyBuffer diagonal, ffi::AnyBuffer lower,
                  ffi::AnyBuffer b, Result x, Result logdet, Result info) {
   const Shape shape = ReadBlockTridiagonalShape(diagonal);
@@ -259,7 +263,8 @@ void SolveLogdet(ffi::ThreadPool pool, ffi::AnyBuffer diagonal, ffi::AnyBuffer l
                                         .b = Elements<T>(b, batch, core, "b"),
                                         .x = ResultElements<T>(x, batch, core, "x"),
                                         .results = ReadDeterminants<T>(batch, logdet, info)};
-    if (shape.steps < kLongSteps) return RunSystems<T>(pool, problem);
+    const int64_t long_steps = IsScalar(shape.d, cols) ? kLongScalars : kLongSteps;
+    if (shape.steps < long_steps) return RunSystems<T>(pool, problem);
     SolveLogdetInChunks(pool, problem.a, cols, problem.b, problem.x, problem.results);
   });
 }

@@ -113,11 +113,14 @@ struct CholeskyProblem {
         for (int64_t k = 0; k < padded; k += kLanes<T>) {
           StoreElements(rows.Group(ToInt(k)), n, n, matrix + k * n);
         }
-        if (!part.lower) small::FinishTriangle(elements, ToInt(n), part.lower, Real<T>(0));
+        const Real<T> failed = static_cast<Real<T>>(info[i]);
+        if (!part.lower) small::FinishTriangle(elements, ToInt(n), part.lower, failed);
         T* const target = factor + i * size;
         std::copy_n(matrix, size, target);
-        if (part.lower) ClearOtherTriangle(n, part.lower, target);
-        if (info[i] != 0) FillTriangleWithNaN(n, part.lower, target);
+        if (part.lower) {
+          ClearOtherTriangle(n, part.lower, target);
+          if (info[i] != 0) FillTriangleWithNaN(n, part.lower, target);
+        }
       }
     });
   }

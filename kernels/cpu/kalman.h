@@ -56,7 +56,7 @@ class Sum {
     if (target_.each()) Store<B>(sum_, rows_, cols_, target_, series, step);
   }
   void Finish(int64_t series) {
-    if (target_.count == 1) Store<B>(sum_, rows_, cols_, target_, series, 0);
+    if (!target_.each()) Store<B>(sum_, rows_, cols_, target_, series, 0);
   }
 
  private:

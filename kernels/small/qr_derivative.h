@@ -8,9 +8,9 @@
 // row-major and overwritten; `w` is a workspace of n by n.
 //
 // A square Q has no complement, so X - Q W is Q S with S = C - W, which is skew-Hermitian and has
-// C's lower triangle. That does not read the last column of R⁻¹, which is large where A is nearly
-// singular: there X - Q W would lose digits. So would W R, and dR is the upper triangle of
-// Qᴴ dA - S R.
+// C's lower triangle. If A is real, that does not read the last column of R⁻¹, which is large where
+// A is nearly singular: there X - Q W would lose digits. W R would lose them too. So dR is the
+// upper triangle of Qᴴ dA - S R.
 #pragma once
 
 #include <algorithm>
@@ -37,6 +37,16 @@ LINALG_INLINE void KeepTriangle(int n, E* dr) {
       n, [&](int, int below) { dr[below] = E{}; }, [&](int i) { dr[i] = FromReal<E>(Re(dr[i])); });
 }
 
+// The imaginary part as an element: 0 for a real element, also if it is not finite.
+template <class E>
+LINALG_INLINE E ImaginaryPart(const E& x) {
+  if constexpr (kComplexElement<E>) {
+    return x - FromReal<E>(Re(x));
+  } else {
+    return E{};
+  }
+}
+
 // QrJvp of a square A.
 template <class E>
 LINALG_INLINE void SquareQrJvp(int n, E* q, E* r, E* x, E* w, E* dr) {
@@ -51,7 +61,7 @@ LINALG_INLINE void SquareQrJvp(int n, E* q, E* r, E* x, E* w, E* dr) {
   // -Sᵀ
   ForEachFacing(
       n, [&](int above, int below) { w[below] = -Conj(w[above]); },
-      [&](int i) { w[i] = w[i] - FromReal<E>(Re(w[i])); });
+      [&](int i) { w[i] = ImaginaryPart(w[i]); });
   TransposeSquare(n, q);
   std::fill(x, x + n * n, E{});
   MulSub(n, n, n, w, n, q, n, x, n);
@@ -109,7 +119,9 @@ LINALG_INLINE void SquareQrVjp(int n, E* q, E* r, E* x, E* w, E* dr) {
         w[above] = Conj(w[above]) - w[below];
         w[below] = E{};
       },
-      [&](int i) { w[i] = FromReal<E>(Re(w[i])) - w[i]; });
+      [&](int i) { w[i] = E{} - ImaginaryPart(w[i]); });
+  // The last row is 0 if A is real. Then the last element of R does not count, which may be 0 too.
+  if constexpr (!kComplexElement<E>) r[n * n - 1] = Broadcast<E>(1);
   SolveUpper(n, r, /*unit_diagonal=*/false, n, w);
   // The transpose of that of Qᴴ dA, negative.
   TransposeSquare(n, dr);

@@ -200,7 +200,7 @@ def largest_element(a: jax.Array) -> jax.Array:
   return jnp.max(jnp.abs(a), axis=(-2, -1), initial=0)
 
 
-def largest_part(a: jax.Array) -> jax.Array:
+def largest_component(a: jax.Array) -> jax.Array:
   """The largest real or imaginary part of matrices, whose modulus may leave the range."""
   parts = jnp.maximum(jnp.abs(a.real), jnp.abs(a.imag))
   return jnp.max(parts, axis=(-2, -1), initial=0)
@@ -299,7 +299,7 @@ def normal_binade(x: jax.Array) -> jax.Array:
 
 def scaled(a: jax.Array) -> tuple[jax.Array, jax.Array]:
   """Matrices over a power of two near their largest element, and that, (..., 1, 1)."""
-  scale = normal_binade(largest_part(a))[..., None, None].astype(a.dtype)
+  scale = normal_binade(largest_component(a))[..., None, None].astype(a.dtype)
   return a / scale, scale
 
 

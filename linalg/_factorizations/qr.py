@@ -9,6 +9,7 @@ from jax.typing import ArrayLike
 from linalg import ffi
 from linalg._core.algebra import (
   adjoint,
+  expand,
   identity,
   on_diagonal,
   permutation_matrix,
@@ -54,14 +55,22 @@ def times_inverse(r, x):
   return triangular_solve_p(r, x, left_side=False, lower=False)
 
 
+def _is_last(n):
+  """Whether an element is the last one on the diagonal."""
+  last = jnp.arange(n) == n - 1
+  return last[:, None] & last[None, :]
+
+
 def _square_tangents(q, r, da):
   """`thin_tangents` of a square A, where Q C is dA R⁻¹.
 
   Only the strictly lower triangle of C counts, and the imaginary part of its diagonal. If A is
-  real, they do not depend on the last column of R⁻¹, which is large where A is nearly singular.
+  real, they do not depend on the last column of R⁻¹, which is large where A is nearly singular. So
+  any number may stand for the last one on R's diagonal, which may be 0.
   """
   f = product(q, da, adjoint_a=True)
-  skew = skew_of_lower(times_inverse(r, f))
+  divisor = r if jnp.iscomplexobj(r) else jnp.where(expand(_is_last(r.shape[-1]), r), 1, r)
+  skew = skew_of_lower(times_inverse(divisor, f))
   dr = triangle(f - product(skew, r), lower=False)
   if jnp.iscomplexobj(dr):
     dr = jnp.where(on_diagonal(dr), dr.real.astype(dr.dtype), dr)

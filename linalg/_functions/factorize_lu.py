@@ -10,6 +10,7 @@ from jax.typing import ArrayLike
 
 from linalg import ffi
 from linalg._core.algebra import (
+  expand,
   identities_like,
   identity,
   info_of_zeros,
@@ -90,7 +91,8 @@ class LUFactor:
   def from_factor(cls, lu_and_piv: tuple[ArrayLike, ArrayLike]) -> "LUFactor":
     """The object for factors that are there, as `lu_factor` returns them: (lu, pivots).
 
-    `matrix` is their product, which may differ from A by rounding errors.
+    `matrix` is their product, which may differ from A by rounding errors. Pivots count from 0. A
+    matrix is NaN, with -1 in `info`, where one is less than its own index or at least n.
     """
     name = "LUFactor.from_factor"
     packed, pivots = as_pair(
@@ -100,10 +102,14 @@ class LUFactor:
     pivots = jnp.asarray(pivots)
     check_square_factors(name, packed, pivots)
     packed, pivots = ffi.broadcast_batches(name, (packed, pivots.astype(jnp.int32)), (2, 1))
-    permutation = lu_pivots_to_permutation_p(pivots, permutation_size=packed.shape[-1])
+    n = packed.shape[-1]
+    own = expand(jnp.arange(n, dtype=jnp.int32), pivots)
+    outside = ((pivots < own) | (pivots >= n)).any(-1)
+    packed = nan_where(outside, packed, core=2)
+    permutation = lu_pivots_to_permutation_p(pivots, permutation_size=n)
     a = product(jnp.tril(packed, -1) + identity(packed), jnp.triu(packed))
     a = product(permutation_matrix(permutation, packed.dtype), a, transpose_a=True)
-    info = info_of_zeros(packed, stored_diagonal(packed))
+    info = jnp.where(outside, -1, info_of_zeros(packed, stored_diagonal(packed)))
     check_factors(info)
     return cls(a, packed, pivots, permutation, info, dtype)
 

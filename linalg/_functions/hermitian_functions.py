@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax.core import Tracer
 from jax.typing import ArrayLike
 
-from linalg._core.algebra import expand, identity, largest_part, normal_binade, symmetrized
+from linalg._core.algebra import expand, identity, largest_component, normal_binade, symmetrized
 from linalg._core.divided_differences import differences, second_differences
 from linalg._core.matrix_function import matrix_function
 from linalg._core.operands import as_arrays, check_square, complex_dtype
@@ -211,7 +211,7 @@ def scale_of_root(a: jax.Array, epsilon: Any) -> tuple[jax.Array, jax.Array | No
 
   Divided differences of small or large numbers leave the range before their products do.
   """
-  largest = largest_part(a)
+  largest = largest_component(a)
   if epsilon is not None:
     epsilon = expand(jnp.asarray(epsilon, largest.dtype), largest)
     largest = jnp.maximum(largest, epsilon)

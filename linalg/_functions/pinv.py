@@ -9,11 +9,12 @@ from jax.typing import ArrayLike
 
 from linalg._core.algebra import (
     adjoint,
-    binade,
     expand,
     identity,
-    largest_part,
+    largest_component,
+    normal_binade,
     reciprocal,
+    scaled,
     symmetrized,
     zeros_like,
 )
@@ -185,15 +186,17 @@ def cond(x: ArrayLike, p: Any = None) -> jax.Array:
     raise ValueError(f"cond: input array must not be empty; got {a.shape=}")
   # `max` returns NaN if there is one. The condition number of an infinite matrix is computed and
   # discarded: to skip it, XLA would search for Inf again for each element.
-  largest = largest_part(a)
-  return jnp.where(jnp.isinf(largest), jnp.inf, _cond(a, p, largest)).astype(real_dtype(dtype))
+  largest = largest_component(a)
+  return jnp.where(jnp.isinf(largest), jnp.inf, _cond(a, p)).astype(real_dtype(dtype))
 
 
-def _cond(a, p, largest_part):
+def _cond(a, p):
+  # Second derivatives have squares of the elements and of the inverse's.
+  a, _ = scaled(a)
   if p is None or p in (2, -2):
     largest, smallest = extreme_values(a)
     # Second derivatives have cubes of the divisor.
-    scale = binade(largest if p == -2 else smallest)
+    scale = normal_binade(largest if p == -2 else smallest)
     largest, smallest = largest / scale, smallest / scale
     if p == -2:
       zero = largest == 0
@@ -206,8 +209,6 @@ def _cond(a, p, largest_part):
     raise ValueError(f"cond: for {p=}, array must be square; got {a.shape=}")
   _, info = inv_ex(jax.lax.stop_gradient(a))
   singular = info > 0
-  # Second derivatives have squares of the elements and of the inverse's.
-  a = a / binade(largest_part)[..., None, None].astype(a.dtype)
   regular = jnp.where(singular[..., None, None], identity(a), a)
   result = matrix_norm(regular, ord=p) * matrix_norm(inv(regular), ord=p)
   return jnp.where(singular, jnp.inf, result)

@@ -70,10 +70,13 @@ def _quotients(shared: Shared, w, c):
 def _sums_of_columns(shared: Shared, x):
   """The real parts of the sums of columns, (..., n), on all devices."""
   g = shared.grid
+  axes = (*g.axes, *(axis for some in shared.batch for axis in some))
 
   def body(x):
     _, column = g.numbers()
-    sums = g.zeros_after(x, (g.padded,)).real.at[column[0]].add(jnp.sum(x.real, 0))
+    # JAX differentiates this, so the zeros must not depend on X: their cotangent would be a share.
+    zeros = lax.pcast(jnp.zeros(g.padded, x.real.dtype), axes, to="varying")
+    sums = zeros.at[column[0]].add(jnp.sum(x.real, 0))
     return lax.psum(sums, g.axes)[: g.n]
 
   return shared.map(body, "c", "v", x)
@@ -265,8 +268,8 @@ def eigh_ex(
     a, subset_by_index, axes: as for `eigh`.
 
   Returns:
-    (eigenvalues, eigenvectors, info): info, int32 (...) on all devices, is that of
-    `linalg.eigh_ex`.
+    (eigenvalues, eigenvectors, info): info, int32 (...) on all devices of the matrix, is that
+    of `linalg.eigh_ex`.
 
   Example:
     >>> import jax, jax.numpy as jnp, linalg.distributed as dist

@@ -104,8 +104,9 @@ def _explicit(mesh: AbstractMesh, spec: Sequence[Axes]) -> tuple[Axes, ...]:
 def _refuse_otherwise(name, a, layout, axes, spec):
   """Raises if `axes` contradict the type of a matrix on Explicit axes."""
   if _explicit(layout.mesh, layout.spec) != _explicit(layout.mesh, spec):
+    given = "" if axes is None else f"with axes={axes!r} "
     raise ffi.ShardingTypeError(
-        f"{name}: with axes={axes!r} the matrix is to be sharded by {partition(spec)}, and is "
+        f"{name}: {given}the matrix is to be sharded by {partition(spec)}, and is "
         f"{jax.typeof(a).str_short(True)}; reshard it first: "
         f"jax.sharding.reshard(a, {partition(spec)}).")
 

@@ -33,7 +33,8 @@ def bandwidth(a: ArrayLike) -> tuple[jax.Array, jax.Array]:
   check_matrix("bandwidth", a)
   row, col = (jnp.arange(n, dtype=jnp.int32) for n in a.shape[-2:])
   above = expand(col[None, :] - row[:, None], a)
-  furthest = lambda x: jnp.max(jnp.where(a != 0, x, 0), axis=(-2, -1), initial=0)
+  # In jax 0.12 the type of `where` with constants loses the sharding on Explicit axes.
+  furthest = lambda x: jnp.max((a != 0).astype(x.dtype) * x, axis=(-2, -1), initial=0)
   return furthest(-above), furthest(above)
 
 

@@ -504,7 +504,8 @@ def block_tridiagonal_solve_logdet(
   """Solves A x = b with positive definite block-tridiagonal matrices A, and computes log det A.
 
   This is what a Gaussian log density needs. It is faster than a `block_tridiagonal_cholesky` and
-  the methods of its factor: on the CPU, small systems and long ones never write it to memory.
+  the methods of its factor: on the CPU, values of small systems and of long ones never write it to
+  memory.
 
   Args:
     diagonal, lower: as for `block_tridiagonal_cholesky`.
@@ -517,9 +518,11 @@ def block_tridiagonal_solve_logdet(
 
   float16 and bfloat16 are computed in float32, and results rounded.
 
-  Algorithm: that of `block_tridiagonal_cholesky`, without square roots if A is tridiagonal. The
-  derivatives have its formulas. One handler computes the gradient. It factors A again, which takes
-  less time than reading a factor from memory.
+  Algorithm: that of `block_tridiagonal_cholesky`, without square roots if A is tridiagonal and
+  T < 2¹⁷. From 4096 steps on, systems of larger blocks are solved in chunks, one system after
+  another. That suits few long systems: a step of a batch takes about twice as long as at T = 4095.
+  The derivatives have the same formulas. One handler computes the gradient for T < 4096. It factors
+  A again, which takes less time than reading a factor from memory.
 
   Example:
     >>> import jax.numpy as jnp

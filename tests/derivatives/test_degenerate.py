@@ -728,3 +728,17 @@ def test_procrustes_of_low_rank(dtype, rng):
       np.swapaxes(value.conj(), -1, -2) @ value, np.tile(np.eye(3), (2, 1, 1)), atol=1e-13)
   assert np.isfinite(tangent[0]).all()
   assert np.isnan(tangent[1]).all()
+
+
+@pytest.mark.parametrize("n", [3, 33])  # a kernel, and its formula
+def test_qr_without_a_last_column(n, rng):
+  """Q and R of a real square A do not depend on 1 / R's last element, which is 0 here."""
+  a, da = rng.standard_normal((2, n, n))
+  a[:, -1] = 0
+  weights = rng.standard_normal((2, n, n))
+  f = lambda a: sum(jnp.sum(c * x) for c, x in zip(weights, linalg.qr(a), strict=True))
+  step = 1e-6
+  difference = (f(a + step * da) - f(a - step * da)) / (2 * step)
+  forward = jax.jvp(f, (a,), (da,))[1]
+  backward = jnp.sum(jax.grad(f)(jnp.asarray(a)) * da)
+  np.testing.assert_allclose([forward, backward], [difference] * 2, rtol=1e-6)

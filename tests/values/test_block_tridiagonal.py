@@ -1,6 +1,7 @@
 """Block-tridiagonal systems: factors and their methods, failures, bits, and wrong operands."""
 
 import os
+import pathlib
 import subprocess
 import sys
 
@@ -171,6 +172,12 @@ def test_failures_of_general_systems(rng):
   x, info = structured.block_tridiagonal_solve_ex(lower, diagonal, upper, b)
   np.testing.assert_array_equal(info, [-1, *(d * np.arange(1, steps) + 1), 0])
   assert np.isnan(x[:-1]).all() and not np.isnan(x[-1]).any()
+
+
+def test_steps_of_long_systems():
+  """The handler and the rules divide the same systems."""
+  header = (pathlib.Path(__file__).parents[2] / "kernels/block_tridiagonal_shape.h").read_text()
+  assert f"kLongSteps = {partition.LONG};" in header
 
 
 def test_long_general_system():

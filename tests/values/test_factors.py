@@ -408,6 +408,8 @@ def test_info_of_factors_that_are_there(dtype):
     x = np.isnan(factor.solve(np.ones((3, 1), dtype)))
     np.testing.assert_array_equal(x.all((-2, -1)), [False, True, True])
     assert not x[0].any()
+  outside = linalg.LUFactor.from_factor((u[[0, 0]], np.array([[0, 3, 2], [0, 0, 2]], np.int32)))
+  np.testing.assert_array_equal(outside.info, [-1, -1])
 
 
 def test_derivatives_of_factors_that_are_there(rng):

@@ -129,3 +129,13 @@ def test_cond_at_degenerate_matrices(p):
   if p != -2:
     assert cond(np.zeros((3, 3)))[0] == np.inf
   assert np.isnan(cond(np.full((3, 3), np.nan))[0])
+
+
+@pytest.mark.parametrize("p", [None, -2, 1, -1, np.inf, -np.inf, "fro"])
+def test_cond_at_the_ends_of_the_range(p):
+  """The reciprocal of a scale must not be flushed to zero."""
+  a = np.array([[1, 0.25], [0.5, 0.75]])
+  for dtype in (np.float32, np.float64):
+    for scale in (0.9 * np.finfo(dtype).max, 16 * np.finfo(dtype).tiny):
+      found = linalg.cond(jnp.asarray(a * float(scale), dtype), p)
+      np.testing.assert_allclose(found, np.linalg.cond(a, p), rtol=1e-5, err_msg=str(scale))
