@@ -263,7 +263,7 @@ void SolveLogdet(ffi::ThreadPool pool, ffi::AnyBuffer diagonal, ffi::AnyBuffer l
                                         .b = Elements<T>(b, batch, core, "b"),
                                         .x = ResultElements<T>(x, batch, core, "x"),
                                         .results = ReadDeterminants<T>(batch, logdet, info)};
-    const int64_t long_steps = IsScalar(shape.d, cols) ? kLongScalars : kLongSteps;
+    const int64_t long_steps = IsScalar(ToInt(shape.d), ToInt(cols)) ? kLongScalars : kLongSteps;
     if (shape.steps < long_steps) return RunSystems<T>(pool, problem);
     SolveLogdetInChunks(pool, problem.a, cols, problem.b, problem.x, problem.results);
   });
