@@ -369,7 +369,7 @@ PROGRAMS = {"eigh": lambda a: tuple(dist.eigh(a)), "eigvalsh": dist.eigvalsh,
 @pytest.mark.parametrize("name, layout, n, shares, words", [
     ("eigh", "both", 1024, 5, 7), ("eigh", "rows twice", 1024, 5, 7),
     ("eigh", "columns", 1000, 5.5, 7.5), ("eigvalsh", "both", 1024, 4.5, 4.6),
-    ("gradient", "both", 1024, 9.5, 14)])
+    ("gradient", "both", 1024, 8.5, 14)])
 def test_memory_and_words(name, layout, n, shares, words, all_phases):
   """The shares that a device holds, and the words that it receives, in n² / √P."""
   held, received, _ = counted(
