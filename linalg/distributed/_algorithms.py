@@ -393,6 +393,11 @@ def hermitian(g: Cyclic, x: jax.Array) -> jax.Array:
   return g.add_adjoint(lower_half(g, x), upper=False)
 
 
+def hermitian_part(g: Cyclic, x: jax.Array) -> jax.Array:
+  """(X + Xᴴ) / 2, also where the sum would overflow."""
+  return x / 2 + g.transpose(x).conj() / 2
+
+
 def folded(g: Cyclic, x: jax.Array) -> jax.Array:
   """`lower_half` of X + Xᴴ, the transpose of `hermitian`."""
   return lower_half(g, g.add_adjoint(x, upper=True))

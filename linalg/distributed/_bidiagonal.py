@@ -26,6 +26,7 @@ from linalg.distributed._reflectors import (
   grid_of_vectors,
   magnitude,
   multiply_by_reflectors,
+  numbers_of_stage,
   on_all,
   own_rows,
   panel_of_rows,
@@ -106,10 +107,8 @@ def _reduce_panel(g, low, has_vectors, k, state):
   """
   a, found = state
   r, c = g.place()
-  numbers = g.numbers()
-  row, column = numbers[0][low * g.tall :, 0], numbers[1][0, low * g.wide :]
+  row, column, panel_number = numbers_of_stage(g, low, k)
   width, here = g.width, k - low
-  panel_number = k * width + jnp.arange(width, dtype=k.dtype)
   columns = g.all_columns(g.columns_of(a, here)).mT
   rows = g.all_rows(g.rows_of(a, here))
   # The devices of a row of the grid do the same, and one of them takes part in the sums.

@@ -149,6 +149,15 @@ def reflector_of(parts, c):
   return Reflector(c, scale, divisor, is_done, tau, entry.astype(alpha.dtype))
 
 
+def numbers_of_stage(
+    g: Cyclic, low: int, k: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+  """The numbers of this device's rows and columns from panel `low` on, and of panel k's columns."""
+  row, column = g.numbers()
+  panel = k * g.width + jnp.arange(g.width, dtype=k.dtype)
+  return row[low * g.tall :, 0], column[0, low * g.wide :], panel
+
+
 def flat(vectors: jax.Array) -> jax.Array:
   """V and W, (2, width, n), as rows of one matrix."""
   return vectors.reshape(-1, vectors.shape[-1])

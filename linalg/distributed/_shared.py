@@ -296,4 +296,4 @@ hermitian_p: ffi.Operation = of_square("hermitian", algorithms.hermitian, lambda
 folded_p: ffi.Operation = of_square("folded", algorithms.folded, lambda: hermitian_p)
 # (X + Xᴴ) / 2 is its own transpose.
 hermitian_part_p: ffi.Operation = of_square(
-    "hermitian_part", lambda g, x: x / 2 + g.transpose(x).conj() / 2, lambda: hermitian_part_p)
+    "hermitian_part", algorithms.hermitian_part, lambda: hermitian_part_p)

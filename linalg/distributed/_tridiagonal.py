@@ -16,6 +16,7 @@ from jax import lax
 from linalg._core.algebra import binade
 from linalg._factorizations.eigh_tridiagonal import eigh_tridiagonal_rows_p
 from linalg._factorizations.matmul import product
+from linalg.distributed._algorithms import hermitian_part
 from linalg.distributed._cyclic import Cyclic
 from linalg.distributed._reflectors import (
   Spectrum,
@@ -25,6 +26,7 @@ from linalg.distributed._reflectors import (
   gathered_rows,
   magnitude,
   multiply_by_reflectors,
+  numbers_of_stage,
   on_all,
   own_rows,
   panel_of_rows,
@@ -48,10 +50,8 @@ def _reduce_panel(g, low, has_vectors, k, state):
   """
   a, found = state
   r, c = g.place()
-  numbers = g.numbers()
-  row, column = numbers[0][low * g.tall :, 0], numbers[1][0, low * g.wide :]
+  row, column, panel_number = numbers_of_stage(g, low, k)
   width, here = g.width, k - low
-  panel_number = k * width + jnp.arange(width, dtype=k.dtype)
   panel = g.all_columns(g.columns_of(a, here)).mT
   # The devices of a row of the grid do the same, and one of them takes part in the sums.
   counts = (c == 0).astype(a.dtype)
@@ -142,15 +142,11 @@ def _panel(g: Cyclic, own: jax.Array, k: jax.Array) -> jax.Array:
   return v if g.columns > 1 else gathered_rows(g, v)
 
 
-def _hermitian_part(g: Cyclic, a: jax.Array) -> jax.Array:
-  return a / 2 + g.transpose(a).conj() / 2
-
-
 def decompose(s: Spectrum, a: jax.Array, *, has_vectors: bool) -> tuple[jax.Array, ...]:
   """Eigenvalues, this device's part of the eigenvectors, and info, from its part of A."""
   g = s.grid
   scale = binade(lax.pmax(magnitude(a), g.axes))
-  a = _hermitian_part(g, a / scale.astype(a.dtype))
+  a = hermitian_part(g, a / scale.astype(a.dtype))
   found, reflectors = reduce(g, a, has_vectors=has_vectors)
   # Each device keeps some rows of the eigenvectors of the tridiagonal matrix.
   rows = own_rows(g)[: None if has_vectors else 0]
