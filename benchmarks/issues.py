@@ -18,7 +18,8 @@ from rich.console import Console
 from rich.table import Table
 
 import linalg
-from run import describe_run, measure, summarise, write
+from records import describe_run, write
+from timing import measure, summarise
 
 PROGRAMS = pathlib.Path(__file__).parents[1] / "examples" / "issues"
 
