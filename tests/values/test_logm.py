@@ -89,3 +89,23 @@ def test_derivatives_of_logarithms(dtype, rng):
   third = jax.grad(jax.grad(jax.grad(lambda x: linalg.scipy.logm(x * jnp.eye(1)).real[0, 0])))
   with pytest.raises(NotImplementedError, match="logm has derivatives of first and second order"):
     third(1.0)
+
+
+@pytest.mark.extended
+@cases.each_dtype(np.complex128, np.complex64)
+def test_derivatives_beside_overflow(dtype, rng):
+  """The moduli of a direction's elements, and of the matrix's, may exceed the range."""
+  size = 0.9 * float(np.finfo(dtype).max)
+  near = (1 + 1j) * (np.eye(3) + 0.1 * rng.standard_normal((3, 3)) / 3)
+  e = (1 + 1j) * np.ones((3, 3))
+  first = lambda a, e: jax.jvp(linalg.scipy.logm, (a,), (e,))[1]
+  second = lambda a, e, c: jax.jvp(lambda a: first(a, e), (a,), (c,))[1]
+  both = quick_jit(lambda *x: (first(*x[:2]), second(*x)))
+  # The derivatives at A / s in the directions E / s are those at A in the directions E.
+  expected = both(*(x.astype(dtype) for x in (near, e, e)))
+  for scale, scale_of_e in ((64, size), (size / 2, size)):
+    a, large = (near * scale).astype(dtype), (e * scale_of_e).astype(dtype)
+    assert np.isfinite(a).all() and np.isinf(np.abs(large)).all()
+    for found, x in zip(both(a, large, (e * scale).astype(dtype)), expected, strict=True):
+      x = np.asarray(x) * (scale_of_e / scale)
+      np.testing.assert_allclose(found, x, rtol=0, atol=1e3 * np.finfo(dtype).eps * np.abs(x).max())
