@@ -46,7 +46,8 @@ RICCATI = Behaviour(
      "values/test_riccati.py::test_riccati_of_strongly_unstable_systems",
      "values/test_riccati.py::test_discrete_riccati_of_singular_weights",
      "values/test_riccati.py::test_riccati_equations_without_a_solution",
-     "values/test_riccati.py::test_derivatives_of_riccati"))
+     "values/test_riccati.py::test_derivatives_of_riccati",
+     "values/test_riccati.py::test_derivatives_at_ill_conditioned_weights"))
 TOEPLITZ = Behaviour(
     "batches broadcast, and stay where they lie; NaN where a leading minor is 0, for that matrix "
     "alone; derivatives of the equation, to any order",

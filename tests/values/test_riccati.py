@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import mpmath
 import numpy as np
 import pytest
 import scipy.linalg
@@ -9,6 +10,7 @@ import scipy.linalg
 import cases
 import derivatives
 import linalg.scipy
+import many_digits
 import matrices
 from quick import quick_jit
 
@@ -119,3 +121,45 @@ def test_derivatives_of_riccati(rng):
       lambda a, b, c, s: linalg.scipy.solve_discrete_are(
           a, b, c @ c.mT, jnp.ones((*b.shape[:-2], 1, 1)), None, s),
       (a, b, np.zeros((2, 1)), np.zeros((2, 1))), rng, tolerance=1e-7)
+
+
+def _with_condition(spread, dtype):
+  """A regulator whose states are in units 10^±spread, and directions of the size of its elements.
+
+  Two inputs act on a state of X that exceeds the others by the fourth power of the spread.
+  """
+  rng = np.random.default_rng(0)
+  units = 10.0 ** (spread * np.array([-1, 1, 0]))
+  a = -0.5 * np.eye(3) + 0.15 * rng.standard_normal((3, 3))
+  operands = (units[:, None] * a / units, rng.standard_normal((3, 2)), np.eye(3), np.eye(2))
+  moved = lambda x: rng.standard_normal() * x if np.array_equal(x, x.T) else (
+      rng.standard_normal(x.shape) * x)
+  return tuple([x.astype(dtype) for x in xs] for xs in (operands, list(map(moved, operands))))
+
+
+@pytest.mark.parametrize(
+    "dtype, spreads, bounds", [
+        (np.float64, (0, 3.75, 4.5, 4.9), (1e-9, 1e-2)),
+        pytest.param(
+            np.float32, (0, 2, 2.5, 2.8), (2e-5, 1e-2), marks=pytest.mark.extended)],
+    ids=["float64", "float32"])
+def test_derivatives_at_ill_conditioned_weights(dtype, spreads, bounds):
+  """They keep digits as R + Bᴴ X B becomes singular, and then the second ones are NaN.
+
+  Its condition number is 10⁷ to 10¹³ in float64, and 10³ to 10⁶ in float32.
+  """
+  points = [_with_condition(spread, dtype) for spread in spreads]
+  operands, tangents = (tuple(map(np.stack, zip(*xs))) for xs in zip(*points))
+  first = lambda *x: jax.jvp(DISCRETE[0], x, tangents)[1]
+  found = quick_jit(lambda *x: (first(*x), jax.jvp(first, x, tangents)[1]))(*operands)
+  oracle = many_digits.ORACLES["solve_discrete_are"]
+  for i, point in enumerate(points):
+    with mpmath.workdps(150):
+      exact = [[many_digits.exact(x) for x in xs] for xs in point]
+      expected = [many_digits.rounded(x).real for x, in many_digits.derivatives(oracle, *exact)]
+    for order in range(2):
+      x, y = np.asarray(found[order][i]), expected[order + 1]
+      if order == 1 and i == len(points) - 1:
+        assert np.isnan(x).all()
+      else:
+        assert np.max(np.abs(x - y)) < bounds[order] * np.max(np.abs(y)), spreads[i]
