@@ -162,8 +162,8 @@ def funm_hermitian(
   Algorithm: `eigh`, and the product V diag(f(w)) Vᴴ.
 
   The first derivatives by A and by `args` are exact at any eigenvalues: divided differences of f.
-  Second derivatives are those of this formula. They are NaN where eigenvalues are equal;
-  `linalg.funm_hermitian` on one device has them there.
+  Second derivatives are those of this formula. They are NaN where eigenvalues are equal, and lose
+  digits where they are close. Those of `linalg.funm_hermitian` on one device do not.
 
   Example:
     >>> import jax, jax.numpy as jnp, linalg.distributed as dist
