@@ -163,7 +163,7 @@ def funm_hermitian(
 
   The first derivatives by A and by `args` are exact at any eigenvalues: divided differences of f.
   Second derivatives are those of this formula. They are NaN where eigenvalues are equal, and lose
-  digits where they are close. Those of `linalg.funm_hermitian` on one device do not.
+  digits where they are close. `linalg.funm_hermitian` on one device keeps them.
 
   Example:
     >>> import jax, jax.numpy as jnp, linalg.distributed as dist
