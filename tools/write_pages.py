@@ -270,7 +270,7 @@ PARTS = {
     **{f"issues-{kind}": functools.partial(issues, kind)
        for kind in ("speed", "failures", "gradients", "sharding", "missing")},
     "issue-times": issue_times, **result_pages.ROOFLINE, **result_pages.README,
-    **result_pages.RECURSIONS,
+    **result_pages.RECURSIONS, **result_pages.SPECTRA,
     "by-kind": by_kind, "at-a-glance": at_a_glance, "composed": composed, "handlers": handlers,
     "of-scipy": of_scipy, "signatures": signatures, "migration": migration, "missing": missing,
     "cpu-only": cpu_only, "kernels": kernels}
