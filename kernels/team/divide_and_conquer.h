@@ -78,7 +78,10 @@ LINALG_TEAM void Deflate(const Team& team, double rho, const double* d, Weight&&
     if (thread != 0) return;
     const double size_of_d = Abs(work.d[0]), size_of_last = Abs(work.d[size - 1]);
     const double largest = size_of_d < size_of_last ? size_of_last : size_of_d;
-    const double tolerance = 8 * std::numeric_limits<double>::epsilon() * (largest + rho);
+    // LAPACK's, whose eps is half of this. The matrix has a norm near 1, and squares of elements
+    // below the constant are not accurate.
+    constexpr double kEps = std::numeric_limits<double>::epsilon(), kLeast = 0x1p-459;
+    const double tolerance = MulAdd(4 * kEps, largest + rho, kLeast);
     int kept = 0, end = size, rotations = 0, pending = -1;
     double d_pending = 0, z_pending = 0;
     const auto keep = [&] {

@@ -103,6 +103,7 @@ LINALG_TEAM void ReducePanel(const Team& team, int n, int first, int cols, const
       V squares{};
       for (int i = k + thread; i < n; i += team.size()) {
         E x = memory.Matrix(k, i);
+        LINALG_UNROLL_BY(4)
         for (int l = 0; l < done; ++l) {
           x = NegMulAdd(memory.Panel(l, i), Conj(memory.Panel(cols + l, k)), x);
           x = NegMulAdd(memory.Panel(cols + l, i), Conj(memory.Panel(l, k)), x);
@@ -149,6 +150,7 @@ LINALG_TEAM void ReducePanel(const Team& team, int n, int first, int cols, const
       for (int i = k + 1 + thread; i < n; i += team.size()) {
         E x = work.products[i];
         for (int g = 1; g < groups.groups; ++g) x = x + work.products[g * n + i];
+        LINALG_UNROLL_BY(4)
         for (int l = 0; l < done; ++l) {
           x = NegMulAdd(Conj(memory.Panel(l, i)), work.z[done + l], x);
           x = NegMulAdd(Conj(memory.Panel(cols + l, i)), work.z[l], x);

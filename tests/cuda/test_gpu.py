@@ -214,7 +214,7 @@ def test_gates_of_a_contest(name, shape):
 
 
 @pytest.mark.parametrize("n", [8, 160])
-@pytest.mark.parametrize("name", ["cholesky", "lu", "qr", "solve", "inv", "det"])
+@pytest.mark.parametrize("name", ["cholesky", "lu", "qr", "solve", "inv", "det", "eigh"])
 def test_more_elements_than_32_bits_count(name, n):
   """More than 2³¹ elements in more than 65,535 matrices. Copies of a matrix have its bits."""
   limit = (_gpus()[0].memory_stats() or {}).get("bytes_limit", 0)
