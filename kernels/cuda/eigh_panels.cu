@@ -325,7 +325,8 @@ class DivideAndConquer {
   DivideAndConquer(cudaStream_t stream, DeviceScratch& scratch, int64_t most, int64_t n)
       : stream_(stream), sizes_(n) {
     const int64_t count = most * sizes_.padded, size = count * sizes_.padded;
-    for (V*& x : vectors_) x = scratch.Take<V>(size / 2);
+    for (int64_t half = sizes_.leaf; 2 * half < sizes_.padded; half *= 2) last_ = 1 - last_;
+    vectors_[last_] = scratch.Take<V>(size / 2);
     update_ = scratch.Take<V>(size);
     for (double*& x : values_) x = scratch.Take<double>(count);
     merge_ = {.size = 0,
@@ -347,7 +348,7 @@ class DivideAndConquer {
     constexpr int64_t kNumbers = 6 * sizeof(double) + 2 * sizeof(int) +
                                  sizeof(team::MergeRotation) + sizeof(SecularRoot) +
                                  sizeof(team::Merge::Counts) + sizeof(int32_t);
-    return padded * (2 * padded * static_cast<int64_t>(sizeof(V)) + kNumbers);
+    return padded * (padded + padded / 2) * static_cast<int64_t>(sizeof(V)) + padded * kNumbers;
   }
 
   const DividedSizes& sizes() const { return sizes_; }
@@ -361,6 +362,8 @@ class DivideAndConquer {
     SharedLayout layout(SolveEighLeaf<V>::kUnit);
     SolveEighLeaf<V> leaf(layout, matrices, sizes_);
     now_ = 0;
+    // Free until the last level, and large enough for half of the padded matrix.
+    vectors_[1 - last_] = target;
     leaf.q = vectors_[now_];
     leaf.values = values_[now_];
     leaf.left = left_;
@@ -405,7 +408,8 @@ class DivideAndConquer {
   double* values_[2];
   team::Merge merge_;
   int32_t* left_;
-  int now_ = 0;  // the array of the current level
+  int last_ = 0;  // the array of the halves of the last level
+  int now_ = 0;   // and of the current one
 };
 
 // info becomes the number of elements that did not vanish in any leaf.
