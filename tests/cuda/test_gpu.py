@@ -493,6 +493,13 @@ def test_tridiagonal_info(dtype, n):
   x, info = linalg.tridiagonal_solve_ex(*_put((dl, d, du, np.ones((4, n, 2), dtype))))
   np.testing.assert_array_equal(info, [0, n, n, -1])
   np.testing.assert_array_equal(np.isnan(x).all((1, 2)), [False, True, True, True])
+  # Perturbed pivots give the null vector of ones, and finite solutions of the others.
+  x, info = map(np.asarray, linalg.tridiagonal_solve_ex(
+      *_put((dl, d, du, np.ones((4, n, 2), dtype))), perturb_singular=True))
+  np.testing.assert_array_equal(info, [0, 0, 0, -1])
+  assert np.isfinite(x[:3]).all() and np.isnan(x[3]).all()
+  if n == 65:
+    np.testing.assert_allclose(x[1] / x[1, :1], 1, atol=100 * n * n * np.finfo(dtype).eps)
 
 
 def test_many_eigenvalues_of_a_tridiagonal_matrix(dtype):
