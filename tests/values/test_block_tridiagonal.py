@@ -628,6 +628,30 @@ def test_handlers_of_chunks(steps, d, columns, dtype, monkeypatch, rng):
       assert x.dtype == np.int32 or np.isnan(x[2]).all(), name
 
 
+@pytest.mark.extended
+def test_derivatives_of_long_systems(rng):
+  """Tangents and gradients agree, and second derivatives with differences of gradients."""
+  point = _definite(rng, (), partition.LONG, 2)
+  along, across = ([rng.standard_normal(x.shape) for x in point] for _ in range(2))
+  inner = lambda x, y: sum(map(jnp.vdot, x, y))
+
+  def loss(*operands):
+    x, logdet = structured.block_tridiagonal_solve_logdet(*operands)
+    return jnp.sum(jnp.sin(x)) + logdet
+
+  @jax.jit
+  def derivatives(point):
+    gradient = lambda *x: jax.grad(loss, (0, 1, 2))(*x)
+    first, second = jax.jvp(gradient, point, along)
+    return jax.jvp(loss, point, along)[1], inner(first, along), inner(second, across)
+
+  moved = lambda step: [x + step * dx for x, dx in zip(point, across, strict=True)]
+  tangent, by_gradient, second = derivatives(list(point))
+  np.testing.assert_allclose(tangent, by_gradient, rtol=1e-11)
+  ahead, behind = (derivatives(moved(step))[1] for step in (1e-5, -1e-5))
+  np.testing.assert_allclose(second, (ahead - behind) / 2e-5, rtol=1e-6)
+
+
 @pytest.mark.cpu
 @sharded.KINDS
 def test_sharded_long_systems(kind, rng):
