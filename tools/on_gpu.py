@@ -46,7 +46,8 @@ MAIN_OPS = ["cholesky", "lu", "qr", "eigh", "solve", "inv", "det"]
 GRID = ["--platform", "gpu", "--jobs", "8", "--rounds", "7", "--slow-call", "0.4", "--no-ceilings"]
 # Suites for the CPU that call handlers which tests/cuda/gpu does not call.
 SUITES = [f"tests/{name}.py" for name in (
-    "values/test_block_tridiagonal", "values/test_kalman", "values/test_cholesky_jittered",
+    "values/test_block_tridiagonal", "values/test_kalman", "values/test_kalman_derivatives",
+    "values/test_kalman_operands", "values/test_cholesky_jittered",
     "derivatives/test_linear", "values/test_banded", "values/test_accelerated",
     "values/test_failures")]
 # Sanitizers slow all kernels down, and see each path with one size.
