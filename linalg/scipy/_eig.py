@@ -80,7 +80,8 @@ def _left_jvp(primals, tangents):
   alpha, beta, left, right = eig_left_and_right_p(*primals)
   dalpha, dbeta, dright = _right_changes(a, b, da, db, alpha, beta, right)
   # Left vectors are right ones of (Aᴴ, Bᴴ), whose pairs are conjugate.
-  dleft = _right_changes(*map(adjoint, (a, b, da, db)), alpha.conj(), beta.conj(), left)[2]
+  dleft = _right_changes(
+      adjoint(a), adjoint(b), adjoint(da), adjoint(db), alpha.conj(), beta.conj(), left)[2]
   return (alpha, beta, left, right), (dalpha, dbeta, dleft, dright)
 
 

@@ -827,6 +827,7 @@ TESTED: dict[str, Tested] = {
     "ordqz": Tested(
         _pencil, None, lambda a, b: scipy.linalg.ordqz(a, b, "iuc"), error=_qz_error),
     "eig_generalized": Tested(_pencil, None, scipy.linalg.eig, error=_eig_error),
+    "eig_left_generalized": Tested(_pencil, None, scipy.linalg.eig, error=_eig_error),
     "eigvals_generalized": Tested(_pencil, None, scipy.linalg.eigvals, error=_trace_error),
     "rq": Tested(
         _wide, None, lambda a: scipy.linalg.rq(a, mode="economic"),
