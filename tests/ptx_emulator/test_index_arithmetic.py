@@ -1,6 +1,6 @@
 """Indices of more than 65,535 matrices and 2³¹ elements, without the memory for them.
 
-Buffers take pages where they are touched. Of each launch, the first and the last blocks run, with
+Buffers take pages where they are touched. The first and the last blocks of each launch run, with
 the number of blocks that a GPU would have. So they find both ends of the batch by the arithmetic of
 a whole launch. An index of 32 bits leads to other matrices, whose results are missing.
 """
