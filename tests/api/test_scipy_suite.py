@@ -174,7 +174,9 @@ def _wrap(name):
       raise ValueError("array must not contain infs or NaNs")
     kwargs = {x: y for x, y in kwargs.items() if x in known or x not in HOW}
     if function.__module__.startswith("jax."):  # JAX's own functions take no lists
-      args = [np.asarray(x) if isinstance(x, list) else x for x in args]
+      as_array = lambda x: np.asarray(x) if isinstance(x, list) else x
+      args = list(map(as_array, args))
+      kwargs = {x: as_array(y) for x, y in kwargs.items()}
     args, kwargs = jax.tree.map(_of_jax, (args, kwargs))
     try:
       results = jax.tree.map(_to_numpy, function(*args, **kwargs))
