@@ -208,3 +208,10 @@ def test_drivers():
       function(*operands, **options)
   with pytest.raises(TypeError, match="svd: the driver must be a string"):
     linalg.scipy.svd(a, lapack_driver=1.0)
+
+
+def test_lists_in_a_pair():
+  """A pair of lists is a pair of vectors, as in SciPy."""
+  c, r, b = [4, 2, 1], [4, 3, 1], [5, 1, 4]
+  np.testing.assert_allclose(
+      linalg.scipy.solve_toeplitz((c, r), b), scipy.linalg.solve_toeplitz((c, r), b), rtol=1e-5)
