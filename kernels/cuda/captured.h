@@ -30,6 +30,7 @@
   visit(linalg_cholesky_jittered, CholeskyCall)                  \
   visit(linalg_cholesky_solve, SubstitutionCall)                 \
   visit(linalg_det, DeterminantCall)                             \
+  visit(linalg_det_cofactors, CofactorsCall)                     \
   visit(linalg_eig, EigCall<false>)                              \
   visit(linalg_eig_left, EigCall<true>)                          \
   visit(linalg_eigh, EighCall)                                   \

@@ -17,6 +17,9 @@ inline constexpr int64_t kThreadTriangularBytes = 1152;
 inline constexpr int64_t kThreadQrBytes = 1664;
 inline constexpr int64_t kThreadSvdBytes = 768;
 inline constexpr int64_t kThreadEighBytes = 1536;
+// The largest n of determinants with cofactors or inverses by a thread. In float64; matrices of
+// other dtypes have no more bytes. Not measured against a team.
+inline constexpr int64_t kThreadCofactors = 12;
 
 // Rows in registers of a thread of a warp, and the largest side: cuda_warp.json.
 template <class E>

@@ -391,7 +391,7 @@ def _may_be_recorded(handler):
 LAUNCH_ALONE = {
     f"linalg_{name}" for name in (
         "block_tridiagonal_cholesky", "block_tridiagonal_factor_solve",
-        "block_tridiagonal_inverse_blocks", "cholesky_jvp", "cholesky_vjp", "det_cofactors",
+        "block_tridiagonal_inverse_blocks", "cholesky_jvp", "cholesky_vjp",
         "eigh_jvp", "eigh_vjp", "kalman_filter", "kalman_filter_jvp", "kalman_filter_vjp",
         "kalman_smoother", "kalman_smoother_jvp", "kalman_smoother_vjp",
         "lu_pivots_to_permutation", "matmul", "matmul_transpose_a",

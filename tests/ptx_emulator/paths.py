@@ -16,7 +16,7 @@ import linalg
 import matrices
 from linalg._catalogue import checks
 from linalg._catalogue import structured as recursions
-from linalg._factorizations import cholesky, lu, solve
+from linalg._factorizations import cholesky, det, lu, solve
 from linalg._factorizations.cholesky_jittered import cholesky_jittered_p
 from linalg.structured import _block_tridiagonal as structured
 from linalg.structured import _kalman_operations as kalman
@@ -292,6 +292,32 @@ def test_solutions_with_their_factors(n, cols, dtype, rng):
   np.testing.assert_array_equal(info, [0, 0, 2, -1, 0, 0, 0])
   for found, expected in zip(together, (x, packed, pivots, info), strict=True):
     np.testing.assert_array_equal(found, expected)
+
+
+# A team, panels for LU, and with little shared memory LU by a warp or by the vendor.
+@pytest.mark.parametrize("n, shared", [(40, 227), (132, 227), (20, 3)])
+def test_cofactors(n, shared, dtype, rng, monkeypatch):
+  """Cofactors of every rank, and the bits of determinants alone. Neighbours keep their bits."""
+  monkeypatch.setenv("LINALG_PTX_SHARED", str(shared))
+  a = matrices.general(rng, (6,), n, n, dtype) / dtype.type(n**0.5)
+  a[1, 7] = a[2, :, 5] = a[3, :, 3:5] = 0
+  a[4, 3, 1] = np.nan
+  a[5] *= dtype.type(2.0**30)  # the determinant is out of range in float32
+  (value, cofactors), (alone,), last = (
+      [np.asarray(y) for y in jax.tree.leaves(found)] for found in jax.jit(lambda a: (
+          det.det_cofactors_p(a), (linalg.det(a),), det.det_cofactors_p(a[5:])))(a))
+  np.testing.assert_array_equal(value, alone)
+  np.testing.assert_array_equal(np.isnan(cofactors).any((1, 2)), np.arange(6) == 4)
+  np.testing.assert_array_equal(cofactors[3], 0)
+  for found, expected in zip((value, cofactors), last, strict=True):
+    np.testing.assert_array_equal(found[5:], expected)
+  wide = checks.wide(a[:3])
+  u, s, vh = np.linalg.svd(wide)
+  others = np.stack([np.prod(np.delete(s, k, -1), axis=-1) for k in range(n)], axis=-1)
+  phase = np.linalg.det(u) * np.linalg.det(vh)
+  expected = phase[:, None, None] * (checks.adjoint(vh) * others[:, None]) @ checks.adjoint(u)
+  bound = 100 * n * checks.eps(a) * s[:, 0] * np.prod(s[:, : n - 2], axis=-1)
+  assert np.all(np.abs(cofactors[:3].mT - expected).max((-1, -2)) <= bound)
 
 
 @pytest.mark.parametrize("n", [10, 40, 140])
