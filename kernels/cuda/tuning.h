@@ -140,6 +140,9 @@ inline constexpr int64_t kColumnsOfThread = 4;
 // The steps from which chunks of a general block-tridiagonal system share the GPU:
 // cuda_block_tridiagonal.json.
 inline constexpr int64_t kLongBlockTridiagonal = 1024;
+// The largest batch of long banded systems that are solved as block-tridiagonal ones, in chunks.
+// Not measured.
+inline constexpr int64_t kFewBanded = 64;
 // In units of roundings of a block's row. A smaller pivot may be zero in another order of
 // operations. A larger residual after a correction is not from rounding. Not measured.
 inline constexpr int kPivotOfChunks = 16;
