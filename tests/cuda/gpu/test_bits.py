@@ -41,8 +41,18 @@ def test_bits_by_panels_do_not_depend_on_the_batch(case, dtype, n, rng):
   alone_and_bad(case, operands, [slice(0, 2), slice(20, 37)])
 
 
+@pytest.mark.parametrize("n", [160, 352, 600])
+def test_bits_of_eigh_by_panels_do_not_depend_on_the_batch(dtype, n, rng):
+  """Fewer matrices go to the vendor's routine."""
+  if dtype == np.complex128:
+    pytest.skip("cuBLAS's products of complex128 depend on the batch")
+  alone_and_bad(
+      cases.named("eigh"), (matrices.hermitian(rng, (40,), n, dtype),),
+      [slice(0, 12), slice(20, 37)])
+
+
 @pytest.mark.parametrize("n", [8, 160])
-@pytest.mark.parametrize("name", ["cholesky", "lu", "qr", "solve", "inv", "det"])
+@pytest.mark.parametrize("name", ["cholesky", "lu", "qr", "solve", "inv", "det", "eigh"])
 def test_more_elements_than_32_bits_count(name, n):
   """More than 2³¹ elements in more than 65,535 matrices. Copies of a matrix have its bits."""
   limit = (gpus()[0].memory_stats() or {}).get("bytes_limit", 0)

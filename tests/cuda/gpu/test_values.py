@@ -46,6 +46,37 @@ def test_structured(case, dtype, steps, n, batch, rng):
   alone_and_bad(case, operands, [slice(0, 1), slice(batch // 2, None)] if in_a_handler else [])
 
 
+@pytest.mark.parametrize("n", [129, 200, 352, 512, 513, 1024])
+@pytest.mark.parametrize("kind", ["general", "equal", "cluster", "graded", "low rank", "tiny"])
+def test_eigh_by_panels(dtype, n, kind, rng):
+  """Spectra that deflate or not. A bad matrix is NaN, alone."""
+  batch, limits = max(n // 64 + 1, 4), np.finfo(dtype)
+  if kind == "general":
+    a = matrices.hermitian(rng, (batch,), n, dtype)
+  else:
+    q = np.linalg.qr(matrices.general(rng, (batch,), n, n, np.result_type(dtype, np.float64)))[0]
+    values = {
+        "equal": 1.0 + np.arange(n) // 9, "cluster": 1 + 8 * limits.eps * np.arange(n),
+        "graded": np.logspace(0, -12, n), "low rank": np.arange(n) * (np.arange(n) < 5.0),
+        "tiny": limits.tiny / limits.eps * (1 + np.arange(n))}[kind]
+    a = q * values @ checks.adjoint(q)
+    a = ((a + checks.adjoint(a)) / 2).astype(dtype)
+  a[1, n - 1, 2] = np.nan
+  w, v, info = map(np.asarray, linalg.eigh_ex(*put((a,))))
+  alone = np.asarray(linalg.eigvalsh(*put((a,))))
+  assert np.isnan(w[1]).all() and np.isnan(v[1]).all() and np.isnan(alone[1]).all()
+  np.testing.assert_array_equal(info, -(np.arange(batch) == 1))
+  for i in (0, 2, batch - 1):
+    scale = 2.0 ** -np.frexp(np.abs(a[i]).max())[1]
+    wide = checks.wide(v[i])
+    product = wide * (checks.wide(w[i]) * scale) @ checks.adjoint(wide)
+    assert checks.factorisation(checks.wide(a[i]) * scale, product, checks.eps(v)) <= 10
+    assert checks.orthogonality(v[i]) <= 10
+    assert np.all(np.diff(w[i]) >= 0)
+    atol = 20 * n**0.5 * checks.eps(v) * np.abs(w[i]).max()
+    np.testing.assert_allclose(alone[i], w[i], rtol=0, atol=atol)
+
+
 @pytest.mark.parametrize("shape", [(20, 32), (40, 176), (40, 352), (640, 512), (60, 1024)], ids=str)
 @pytest.mark.parametrize("name", ["cholesky", "qr", "eigh"])
 def test_gates_of_a_contest(name, shape):
