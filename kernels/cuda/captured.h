@@ -48,6 +48,7 @@
   visit(linalg_qr_r, QrCall<QrResults::kNoQ>)                    \
   visit(linalg_schur, SchurCall)                                 \
   visit(linalg_slogdet, DeterminantCall)                         \
+  visit(linalg_slogdet_inv_transposed, CofactorsCall)            \
   visit(linalg_solve, SolveCall)                                 \
   visit(linalg_solve_lu, SolveCall)                              \
   visit(linalg_svd, SvdCall<true>)                               \

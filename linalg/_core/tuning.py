@@ -45,9 +45,6 @@ MOST_COLUMNS_OF_POSITIVE_SOLVE = {"cpu": math.inf, "cuda": 8}
 POSITIVE_SOLVE_LOGDET_DERIVATIVE = {"cpu": Limit(48)}
 # Square roots of triangles. Larger ones take a scan over columns. This limit was not measured.
 TRIANGULAR_SQRT = {"cpu": Limit(64)}
-# This limit was not measured. The handler reads and factors a matrix once. A determinant and an
-# inverse apart do both twice, as long as one thread does all of it.
-SLOGDET_INVERSE = {"cpu": None, "cuda": Limit(12, nbytes=1152)}
 
 
 # The states and the observations of Kalman filters that go to a handler. These limits were not

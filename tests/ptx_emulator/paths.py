@@ -334,21 +334,26 @@ def test_solutions_with_their_factors(n, cols, dtype, rng):
 
 # A team, panels for LU, and with little shared memory LU by a warp or by the vendor.
 @pytest.mark.parametrize("n, shared", [(40, 227), (132, 227), (20, 3)])
-def test_cofactors(n, shared, dtype, rng, monkeypatch):
+def test_determinants_with_inverses(n, shared, dtype, rng, monkeypatch):
   """Cofactors of every rank, and the bits of determinants alone. Neighbours keep their bits."""
   monkeypatch.setenv("LINALG_PTX_SHARED", str(shared))
   a = matrices.general(rng, (6,), n, n, dtype) / dtype.type(n**0.5)
   a[1, 7] = a[2, :, 5] = a[3, :, 3:5] = 0
   a[4, 3, 1] = np.nan
   a[5] *= dtype.type(2.0**30)  # the determinant is out of range in float32
-  (value, cofactors), (alone,), last = (
+  (value, cofactors), (sign, logarithm, inverse), alone, last = (
       [np.asarray(y) for y in jax.tree.leaves(found)] for found in jax.jit(lambda a: (
-          det.det_cofactors_p(a), (linalg.det(a),), det.det_cofactors_p(a[5:])))(a))
-  np.testing.assert_array_equal(value, alone)
+          det.det_cofactors_p(a), det.slogdet_inv_transposed_p(a),
+          (linalg.det(a), *linalg.slogdet(a)), det.det_cofactors_p(a[5:])))(a))
+  for found, expected in zip((value, sign, logarithm), alone, strict=True):
+    np.testing.assert_array_equal(found, expected)
   np.testing.assert_array_equal(np.isnan(cofactors).any((1, 2)), np.arange(6) == 4)
   np.testing.assert_array_equal(cofactors[3], 0)
   for found, expected in zip((value, cofactors), last, strict=True):
     np.testing.assert_array_equal(found[5:], expected)
+  np.testing.assert_array_equal(np.isnan(inverse).all((1, 2)), np.isin(np.arange(6), (1, 2, 3, 4)))
+  case = cases.named("inv")
+  assert case.ratio((a[[0, 5]],), [inverse.mT[[0, 5]]]) <= case.limit
   wide = checks.wide(a[:3])
   u, s, vh = np.linalg.svd(wide)
   others = np.stack([np.prod(np.delete(s, k, -1), axis=-1) for k in range(n)], axis=-1)

@@ -16,13 +16,12 @@ SUITES = {
 EVERY_KERNEL = ("paths", "linear", "matmul", "banded", "solve_logdet", "vendor_faults")
 # Stock JAX's residuals on the CPU are no reference. LAPACK sums by blocks, which rounds less than
 # the teams' sums. The gates of the other tests hold. A value and its derivative may differ in bits
-# where no program for CUDA calls the derivative's handler, as that of slogdet beyond its size. A
-# matrix may also differ in a batch where XLA computes the derivative of a large Cholesky factor.
+# where no program for CUDA calls the derivative's handler. A matrix may also differ in a batch
+# where XLA computes the derivative of a large Cholesky factor.
 # Banded systems of 100,003 rows would take hours in chunks. paths.py has shorter ones.
 ALL_DTYPES = (
     "not gradients and not no_worse_than_stock and not test_large_cholesky"
-    " and not (test_banded.py and test_long_systems)"
-    " and not (test_value_with_its_derivative and slogdet and 33)")
+    " and not (test_banded.py and test_long_systems)")
 TWO_DTYPES = f"not float64 and not complex64 and {ALL_DTYPES}"
 # The run at each change leaves out the slowest tests, and tests whose kernels other tests launch
 # too. Hard matrices stay in float32. Suites go by the names of their files.
