@@ -165,10 +165,6 @@ def of_bytes(nbytes: int) -> str:
   return f"Limit({math.isqrt(nbytes // BYTES['f32'])}, nbytes={nbytes})"
 
 
-def of_side(n: int) -> str:
-  return f"Limit({n}, nbytes={n * n * BYTES['f64']})"
-
-
 def of_shapes(
     constant: str, least: int, most: int, op: str, key: Key, shapes: Iterable[Shape],
     dtypes: tuple[str, ...] = BOTH, first: bool = False) -> CutOff:
@@ -201,6 +197,7 @@ CUT_OFFS = [
     of_number("kThreadQrBytes", 800, 2700, {"qr": arrays(2, 1)}),
     of_number("kThreadSvdBytes", 350, 2100, {"svd": arrays(5, 2)}),
     of_number("kThreadEighBytes", 640, 2600, {"eigh": arrays(3, 9)}),
+    of_number("kThreadCofactors", 6, 16, {"grad det": side, "grad slogdet": side}),
     of_dtype("kWarpLu", "f32", 16, 64, {"lu": side, "inv": side}, (16, 32, 64)),
     of_dtype("kWarpLu", "f64", 16, 32, {"lu": side, "inv": side}, (16, 32),
              r" = sizeof\(E\) == 4 +\? \d+\s+: sizeof\(E\) == 8 +\? "),
@@ -239,8 +236,6 @@ CUT_OFFS = [
     of_handlers("EIGH_DERIVATIVE", "grad eigh", 8, 32),
     of_handlers("SVD_DERIVATIVE", "grad svd", 8, 32),
     of_handlers("QR_DERIVATIVE", "grad qr", 4, 12),
-    of_handlers("COFACTORS", "grad det", 6, 16, side, of_side),
-    of_handlers("SLOGDET_INVERSE", "grad slogdet", 6, 16, side, of_side),
     CutOff("_PRODUCTS", BOTH, 8, 24, {"matmul": side}, (), r'^    "cuda": _Products\(')]
 
 

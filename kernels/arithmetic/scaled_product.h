@@ -69,6 +69,34 @@ struct ScaledProduct {
   }
 };
 
+// Moves the exponent one step towards 0. Returns the power of two of that step: 2^kExponentStep or
+// its inverse, both safe to multiply by, or 1 if the exponent was 0.
+template <class E>
+LINALG_INLINE RealElement<E> TakeStep(ScaledProduct<E>& x) {
+  using V = RealElement<E>;
+  const V one = Broadcast<V>(1), up = Broadcast<V>(ScaledProduct<E>::kUp);
+  const V turn = x.exponent > V{} ? one : x.exponent < V{} ? -one : V{};
+  x.exponent -= turn;
+  return turn > V{} ? up : turn < V{} ? one / up : one;
+}
+
+// Scales the identity before substitution, since the inverse alone might overflow. The scale is the
+// determinant as far as it is in range. The exponent keeps the remaining factor.
+template <class E>
+LINALG_INLINE E TakePower(ScaledProduct<E>& det) {
+  return TakeStep(det) * det.product;
+}
+
+// Multiplies by the remaining factor. After at most eight steps, the result is 0 or infinite.
+template <class E>
+LINALG_INLINE void MultiplyByPower(int64_t count, ScaledProduct<E> det, E* cofactors) {
+  using V = RealElement<E>;
+  for (int step = 0; step < 8 && Any(det.exponent != V{}); ++step) {
+    const V power = TakeStep(det);
+    for (int64_t i = 0; i < count; ++i) cofactors[i] = power * cofactors[i];
+  }
+}
+
 // The determinant from LU factors: the product of the pivots, negated for every exchange. The rows
 // or columns of `lu` are `ld` apart. Pivots count from 0, as integers or as numbers in lanes.
 template <class E, class Pivot>

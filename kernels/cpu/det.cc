@@ -100,14 +100,14 @@ struct CofactorsProblem {
                      if (info < 0) return FillWithNaN(size, target);
                      if (info > 0) return RunSingular(i);
                      std::fill_n(target, size, T{});
-                     const Scalar before = small::TakePower(product);
+                     const Scalar before = TakePower(product);
                      for (int64_t k = 0; k < n; ++k)
                        StoreElements(&before, 1, target + k * (n + 1));
                      blocked::CopyRows(n, n, target, work.workspace.rows(), run_tasks);
                      work.factors.Solve(n, work.workspace.rows(), run_tasks);
                      const blocked::Rows<T> x = work.workspace.rows();
                      Transpose(pool, n, n, x.data, x.ld, target, n);
-                     small::MultiplyByPower(size, product, reinterpret_cast<Scalar*>(target));
+                     MultiplyByPower(size, product, reinterpret_cast<Scalar*>(target));
                    });
   }
 

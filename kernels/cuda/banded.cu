@@ -1,8 +1,11 @@
 // Banded systems, banded Cholesky factors, and solves with them: one thread per matrix, whatever
 // its size. Neighbouring threads read neighbouring words.
+//
+// Few long systems are solved as block-tridiagonal ones, in chunks. Their blocks are exchanged with
+// no others, so a system that needs that is solved again by one thread.
 #include "kernels/small/banded.h"
 
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/block_tridiagonal_solve.h"
 #include "kernels/handlers.h"
 #include "kernels/systems.h"
 
@@ -35,13 +38,158 @@ struct SolveBandedSystems {
   small::BandedRows rows;
   E* matrices;
   E* x;
+  const int32_t* suspects = nullptr;  // null: all systems
 
   __device__ void operator()(int64_t i) const {
     const int64_t batch = systems.batch;
+    if (suspects != nullptr && suspects[i] == 0) {
+      systems.info[i] = 0;
+      return;
+    }
     systems.info[i] = static_cast<int32_t>(small::SolveBanded<E, StridedVector<E>>(
         rows, {matrices + i, batch}, static_cast<int>(systems.cols), {x + i, batch}));
   }
 };
+
+// The order of the blocks that have all diagonals of a system.
+int64_t BlockOrder(int64_t below, int64_t above) { return std::max<int64_t>({below, above, 1}); }
+
+template <class E>
+GpuPath BandedPath(const BandedSystems<E>& systems) {
+  const int64_t d = BlockOrder(systems.below, systems.above), steps = (systems.n + d - 1) / d;
+  const bool few = systems.batch <= kFewBanded && systems.cols > 0;
+  return few && SolvesInChunks<E>(steps, d) ? GpuPath::kSteps : GpuPath::kThread;
+}
+
+// Writes the blocks of the rows, three in each row of blocks. Rows past the last are the
+// identity's.
+template <class E>
+struct WriteBlocks {
+  BandedSystems<E> systems;
+  int64_t steps, d;
+  MatrixElements elements;  // of rows of 3 d
+  LongDivider by_d;
+  E *lower, *diagonal, *upper;
+
+  __device__ void operator()(int64_t place) const {
+    const auto [matrix, row, slot] = elements(place);
+    const int64_t t = by_d(row), part = slot < d ? 0 : slot < 2 * d ? 1 : 2;
+    const int64_t col = (t - 1) * d + slot, offset = row - col + systems.above;
+    if (t + part == 0 || t + part > steps) return;  // beside the first or the last block
+    E x = FromReal<E>(RealElement<E>(row == col && row >= systems.n));
+    if (row < systems.n && col >= 0 && col < systems.n && offset >= 0 && offset < systems.Width()) {
+      x = LoadGlobal(systems.Diagonal(offset) + matrix * systems.Stride(offset) + col);
+    }
+    E* const blocks = part == 0 ? lower : part == 1 ? diagonal : upper;
+    const int64_t block =
+        part == 1 ? matrix * steps + t : matrix * (steps - 1) + (part == 0 ? t - 1 : t);
+    StoreGlobal<E>(x, blocks + (block * d + row - t * d) * d + slot - part * d);
+  }
+};
+
+// Right-hand sides with rows of zeros behind the last.
+template <class E>
+struct PadRows {
+  MatrixElements elements;  // of the padded ones
+  int64_t n, cols;
+  const E* b;
+  E* target;
+
+  __device__ void operator()(int64_t place) const {
+    const auto [matrix, row, col] = elements(place);
+    StoreGlobal<E>(row < n ? LoadGlobal(b + (matrix * n + row) * cols + col) : E{}, target + place);
+  }
+};
+
+// The solutions of suspects from one thread each, and of the other systems from chunks.
+template <class E>
+struct MergeSolutions {
+  MatrixElements elements;
+  int64_t batch, cols, padded;  // padded: the rows of solutions from chunks
+  const int32_t* suspects;
+  const E *of_threads, *of_chunks;
+  E* x;
+
+  __device__ void operator()(int64_t place) const {
+    const auto [matrix, row, col] = elements(place);
+    const E* const source = suspects[matrix] != 0
+                                ? of_threads + (row * cols + col) * batch + matrix
+                                : of_chunks + (matrix * padded + row) * cols + col;
+    StoreGlobal<E>(LoadGlobal(source), x + place);
+  }
+};
+
+// Solves all systems, or the suspects among them, with one thread each. Returns the solutions,
+// interleaved.
+template <class T>
+T* SolveByThreads(cudaStream_t stream, DeviceScratch& scratch,
+                  const BandedSystems<Element<T>>& systems, const T* b,
+                  const int32_t* suspects = nullptr) {
+  using E = Element<T>;
+  const int64_t batch = systems.batch, n = systems.n, rhs_size = n * systems.cols;
+  const small::BandedRows rows{ToInt(n), ToInt(systems.below), ToInt(systems.above)};
+  T* const matrices = scratch.Take<T>(batch * n * systems.Width());
+  T* const work = scratch.Take<T>(batch * rhs_size);
+  ForEach(stream, batch * n * systems.Width(),
+          LayBandedRows<E>{.systems = systems, .rows = rows, .target = AsElements(matrices)});
+  Transpose(stream, 1, batch, rhs_size, b, 0, work, 0);
+  ForEach(stream, batch,
+          SolveBandedSystems<E>{.systems = systems,
+                                .rows = rows,
+                                .matrices = AsElements(matrices),
+                                .x = AsElements(work),
+                                .suspects = suspects});
+  return work;
+}
+
+template <class T>
+void SolveBandedInChunks(cudaStream_t stream, DeviceScratch& scratch,
+                         const BandedSystems<Element<T>>& systems, const T* b, T* x) {
+  using E = Element<T>;
+  const int64_t batch = systems.batch, n = systems.n, cols = systems.cols;
+  const int64_t d = BlockOrder(systems.below, systems.above), steps = (n + d - 1) / d;
+  const int64_t size = d * d, padded = steps * d;
+  T* const lower = scratch.Take<T>(batch * (steps - 1) * size);
+  T* const diagonal = scratch.Take<T>(batch * steps * size);
+  T* const upper = scratch.Take<T>(batch * (steps - 1) * size);
+  T* const rhs = scratch.Take<T>(batch * padded * cols);
+  T* const solution = scratch.Take<T>(batch * padded * cols);
+  int32_t* const suspects = scratch.Take<int32_t>(batch);
+  ForEach(stream, batch * padded * 3 * d,
+          WriteBlocks<E>{.systems = systems,
+                         .steps = steps,
+                         .d = d,
+                         .elements = {padded, 3 * d},
+                         .by_d = LongDivider(d),
+                         .lower = AsElements(lower),
+                         .diagonal = AsElements(diagonal),
+                         .upper = AsElements(upper)});
+  ForEach(stream, batch * padded * cols,
+          PadRows<E>{.elements = {padded, cols},
+                     .n = n,
+                     .cols = cols,
+                     .b = AsElements(b),
+                     .target = AsElements(rhs)});
+  SolveLongBlockTridiagonal<T>(stream, scratch,
+                               {.shape = {batch, steps, d},
+                                .lower = lower,
+                                .diagonal = diagonal,
+                                .upper = upper,
+                                .cols = cols,
+                                .b = rhs,
+                                .x = solution},
+                               suspects);
+  const T* const others = SolveByThreads(stream, scratch, systems, b, suspects);
+  ForEach(stream, batch * n * cols,
+          MergeSolutions<E>{.elements = {n, cols},
+                            .batch = batch,
+                            .cols = cols,
+                            .padded = padded,
+                            .suspects = suspects,
+                            .of_threads = AsElements(others),
+                            .of_chunks = AsElements(static_cast<const T*>(solution)),
+                            .x = AsElements(x)});
+}
 
 void BandedSolve(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer upper,
                  ffi::AnyBuffer lower, ffi::AnyBuffer b, Result x, Result info) {
@@ -58,22 +206,17 @@ void BandedSolve(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer uppe
                                    .b = AsElements(given.b),
                                    .x = AsElements(given.x),
                                    .info = given.info};
-    const int64_t batch = given.batch, n = given.n, rhs_size = n * given.cols;
+    const int64_t batch = given.batch, rhs_size = given.n * given.cols;
     if (batch == 0) return;
     ToInt(rhs_size);
-    ToInt(n + given.Width());  // past the last column of any row
-    const small::BandedRows rows{ToInt(n), ToInt(given.below), ToInt(given.above)};
-    T* const matrices = scratch.Take<T>(batch * n * given.Width());
-    T* const work = scratch.Take<T>(batch * rhs_size);
-    ForEach(stream, batch * n * given.Width(),
-            LayBandedRows<E>{.systems = systems, .rows = rows, .target = AsElements(matrices)});
-    Transpose(stream, 1, batch, rhs_size, given.b, 0, work, 0);
-    ForEach(stream, batch,
-            SolveBandedSystems<E>{.systems = systems,
-                                  .rows = rows,
-                                  .matrices = AsElements(matrices),
-                                  .x = AsElements(work)});
-    Transpose(stream, 1, rhs_size, batch, static_cast<const T*>(work), 0, given.x, 0);
+    ToInt(given.n + given.Width());  // past the last column of any row
+    const auto thread = [&] {
+      const T* const solutions = SolveByThreads(stream, scratch, systems, given.b);
+      Transpose(stream, 1, rhs_size, batch, solutions, 0, given.x, 0);
+    };
+    LaunchOnPath(BandedPath(systems), On{GpuPath::kThread, thread},
+                 On{GpuPath::kSteps,
+                    [&] { SolveBandedInChunks<T>(stream, scratch, systems, given.b, given.x); }});
   });
 }
 

@@ -3,8 +3,8 @@
 // The first launch factors: each step leaves the LU factors of the eliminated diagonal block D, and
 // G = D⁻¹ U with the block U on its right. The second launch sweeps forward and back over the
 // right-hand sides. Long systems do both in chunks: kernels/cuda/block_tridiagonal_chunks.h.
-#include "kernels/cuda/block_tridiagonal.h"
-#include "kernels/cuda/block_tridiagonal_chunks.h"
+#include "kernels/cuda/block_tridiagonal_solve.h"
+
 #include "kernels/handlers.h"
 #include "kernels/team/solve.h"
 
@@ -382,12 +382,10 @@ struct TeamSubstitute {
   }
 };
 
-// Chunks of systems that are long enough, where their teams' blocks fit on every GPU.
 template <class E>
 GpuPath BlockTridiagonalSolvePath(const Shape& shape) {
-  const bool fits = FitsEveryGpu(kBlocksOfElimination * PaddedBytes<E>(shape.d, shape.d));
-  return shape.steps >= kLongBlockTridiagonal && fits ? GpuPath::kSteps
-                                                      : BlockTridiagonalPath<E>(shape.d);
+  return SolvesInChunks<E>(shape.steps, shape.d) ? GpuPath::kSteps
+                                                 : BlockTridiagonalPath<E>(shape.d);
 }
 
 template <class Job, class Problem>
@@ -538,6 +536,37 @@ void BlockTridiagonalSolve(cudaStream_t stream, DeviceScratch scratch, ffi::AnyB
 }
 
 }  // namespace
+
+template <class T>
+void SolveLongBlockTridiagonal(cudaStream_t stream, DeviceScratch& scratch,
+                               const LongBlockTridiagonal<T>& systems, int32_t* suspects) {
+  using E = Element<T>;
+  const Shape& shape = systems.shape;
+  const int64_t batch = shape.batch, steps = shape.steps, size = shape.block();
+  const Elimination<E> known{
+      .shape = shape,
+      .ranges = StepRanges(steps),
+      .lower = BlocksOf(systems.lower, shape.below(), size),
+      .diagonal = BlocksOf(systems.diagonal, steps, size),
+      .upper = BlocksOf(systems.upper, shape.below(), size),
+      .factors = BlocksOf(scratch.Take<T>(batch * steps * size), steps, size),
+      .right = BlocksOf(scratch.Take<T>(batch * shape.below() * size), shape.below(), size),
+      .permutations = {scratch.Take<int32_t>(batch * steps * shape.d), steps * shape.d,
+                       ToInt(shape.d)},
+      .info = scratch.Take<int32_t>(batch),
+      .suspects = suspects};
+  SolveInChunks<T>(stream, scratch, known, systems.cols, systems.b, systems.x);
+}
+
+#define LINALG_LONG_BLOCK_TRIDIAGONAL(T)                                   \
+  template void SolveLongBlockTridiagonal<T>(cudaStream_t, DeviceScratch&, \
+                                             const LongBlockTridiagonal<T>&, int32_t*);
+LINALG_LONG_BLOCK_TRIDIAGONAL(float)
+LINALG_LONG_BLOCK_TRIDIAGONAL(double)
+LINALG_LONG_BLOCK_TRIDIAGONAL(std::complex<float>)
+LINALG_LONG_BLOCK_TRIDIAGONAL(std::complex<double>)
+#undef LINALG_LONG_BLOCK_TRIDIAGONAL
+
 }  // namespace linalg::cuda
 
 LINALG_HANDLER(linalg_block_tridiagonal_solve, linalg::cuda::BlockTridiagonalSolve);

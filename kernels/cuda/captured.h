@@ -30,6 +30,7 @@
   visit(linalg_cholesky_jittered, CholeskyCall)                  \
   visit(linalg_cholesky_solve, SubstitutionCall)                 \
   visit(linalg_det, DeterminantCall)                             \
+  visit(linalg_det_cofactors, CofactorsCall)                     \
   visit(linalg_eig, EigCall<false>)                              \
   visit(linalg_eig_left, EigCall<true>)                          \
   visit(linalg_eigh, EighCall)                                   \
@@ -47,6 +48,7 @@
   visit(linalg_qr_r, QrCall<QrResults::kNoQ>)                    \
   visit(linalg_schur, SchurCall)                                 \
   visit(linalg_slogdet, DeterminantCall)                         \
+  visit(linalg_slogdet_inv_transposed, CofactorsCall)            \
   visit(linalg_solve, SolveCall)                                 \
   visit(linalg_solve_lu, SolveCall)                              \
   visit(linalg_svd, SvdCall<true>)                               \

@@ -3,9 +3,7 @@
 // A matrix that fits in shared memory is factored by a thread, a part of a warp or a team. Larger
 // ones take LU by panels, or the vendor's. A determinant is a product kept apart from its exponent,
 // so it overflows only if the result does.
-#include "kernels/arithmetic/scaled_product.h"
-#include "kernels/cuda/launch.h"
-#include "kernels/cuda/lu_factors.h"
+#include "kernels/cuda/determinant.h"
 #include "kernels/handlers.h"
 #include "kernels/small/cofactors.h"
 #include "kernels/small/lu.h"
@@ -14,25 +12,6 @@
 
 namespace linalg::cuda {
 namespace {
-
-// The output of determinants: one number, or the sign and the logarithm of the magnitude.
-template <class E>
-struct GpuDeterminantResults {
-  using V = RealElement<E>;
-  E* det;
-  E* sign;
-  V* logarithm;
-
-  __device__ void Write(int64_t i, const ScaledProduct<E>& product) const {
-    if (det != nullptr) {
-      StoreGlobal<E>(product.Value(), det + i);
-    } else {
-      const auto parts = product.InParts();
-      StoreGlobal<E>(parts.sign, sign + i);
-      logarithm[i] = parts.logarithm;
-    }
-  }
-};
 
 template <class E>
 struct SmallDeterminant {
@@ -100,40 +79,6 @@ struct TeamDeterminant {
   }
 };
 
-// The threads of a warp multiply pivots of their own, and one multiplies their products.
-template <class E>
-struct DeterminantOfFactors {
-  static constexpr int kMostThreads = kBlockThreads;
-  int n;
-  const E* factors;
-  const int32_t* pivots;
-  GpuDeterminantResults<E> results;
-  Offset<ScaledProduct<E>> products;
-
-  __device__ void Run(const Team& team, int64_t i, char* slice) const {
-    const E* const diagonal = factors + i * n * n;
-    const int32_t* const steps = pivots + i * n;
-    ScaledProduct<E>* const parts = products.In(slice);
-    team.Phase([&](int thread) {
-      ScaledProduct<E> part;
-      for (int64_t k = thread; k < n; k += team.size()) {
-        const E pivot = LoadGlobal(diagonal + k * (n + 1));
-        part.Multiply(steps[k] == k ? pivot : -pivot);
-      }
-      parts[thread] = part;
-    });
-    team.Phase([&](int thread) {
-      if (thread != 0) return;
-      ScaledProduct<E> det = parts[0];
-      for (int k = 1; k < team.size(); ++k) {
-        det.exponent += parts[k].exponent;
-        det.Multiply(parts[k].product);
-      }
-      results.Write(i, det);
-    });
-  }
-};
-
 template <class T>
 void Determinants(cudaStream_t stream, DeviceScratch& scratch, const BatchShape& shape,
                   const ffi::AnyBuffer& a, const GpuDeterminantResults<Element<T>>& results) {
@@ -183,7 +128,7 @@ void Determinants(cudaStream_t stream, DeviceScratch& scratch, const BatchShape&
                On{GpuPath::kVendor, [&] { in_steps(VendorLu<T>); }});
 }
 
-// Cofactors, which are requested for small matrices only. A thread reads a singular matrix again.
+// A thread reads a singular matrix again.
 template <class E>
 struct SmallCofactors {
   using V = RealElement<E>;
@@ -213,25 +158,36 @@ struct SmallCofactors {
   __device__ void Store(const Block& block) const { result.Store(cofactors, block); }
 };
 
-void DetCofactors(cudaStream_t stream, ffi::AnyBuffer a, Result det, Result cofactors) {
+void DetCofactors(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer a, Result det,
+                  Result cofactors) {
   const BatchShape shape = SplitSquareBatch(a, "a");
   const int64_t batch = shape.batch, n = shape.rows, size = shape.size();
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
     using E = Element<T>;
     using V = RealElement<E>;
-    SharedLayout layout(sizeof(V));
-    const SmallCofactors<E> job{
+    const CofactorsProblem<E> problem{
+        .batch = batch,
         .n = ToInt(n),
         .a = AsElements(static_cast<const T*>(Elements<T>(a, batch, {n, n}, "a"))),
-        .det = AsElements(Elements<T>(det, batch, {}, "det")),
-        .cofactors = AsElements(Elements<T>(cofactors, batch, {n, n}, "the cofactors")),
-        .matrix = {size, layout.Take<E>(size)},
-        .result = {size, layout.Take<E>(size)},
-        .pivots = layout.Take<V>(n),
-        .permutation = layout.Take<V>(n),
-        .vectors = layout.Take<E>(2 * n),
-        .places = layout.Take<int>(2 * n)};
-    LaunchThreads(stream, job, batch, layout);
+        .inverse = AsElements(Elements<T>(cofactors, batch, {n, n}, "the cofactors")),
+        .results = {.det = AsElements(Elements<T>(det, batch, {}, "det")),
+                    .sign = nullptr,
+                    .logarithm = nullptr}};
+    const auto thread = [&] {
+      SharedLayout layout(sizeof(V));
+      const SmallCofactors<E> job{.n = problem.n,
+                                  .a = problem.a,
+                                  .det = problem.results.det,
+                                  .cofactors = problem.inverse,
+                                  .matrix = {size, layout.Take<E>(size)},
+                                  .result = {size, layout.Take<E>(size)},
+                                  .pivots = layout.Take<V>(n),
+                                  .permutation = layout.Take<V>(n),
+                                  .vectors = layout.Take<E>(2 * n),
+                                  .places = layout.Take<int>(2 * n)};
+      LaunchThreads(stream, job, batch, layout);
+    };
+    LaunchCofactors<true, T>(stream, scratch, problem, thread);
   });
 }
 
@@ -259,5 +215,5 @@ void Slogdet(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer a, Resul
 }  // namespace linalg::cuda
 
 LINALG_HANDLER_AND_CAPTURED(linalg_det, linalg::cuda::Det);
-LINALG_HANDLER(linalg_det_cofactors, linalg::cuda::DetCofactors, LINALG_CAPTURED);
+LINALG_HANDLER_AND_CAPTURED(linalg_det_cofactors, linalg::cuda::DetCofactors);
 LINALG_HANDLER_AND_CAPTURED(linalg_slogdet, linalg::cuda::Slogdet);

@@ -35,6 +35,20 @@ GpuPath DeterminantPath(int64_t n, Fits&& fits) {
   return EliminationPath<T>(n, n, n * n * static_cast<int64_t>(sizeof(T)), fits);
 }
 
+// Determinants with the cofactors or the inverse. fits(bytes): whether a team's arrays fit in
+// shared memory, with `bytes` for the matrix and its inverse.
+template <class T, class Fits>
+GpuPath CofactorsPath(int64_t n, Fits&& fits) {
+  constexpr int64_t kBytes = kThreadCofactors * kThreadCofactors * 8;
+  if (n <= kThreadCofactors && n * n * static_cast<int64_t>(sizeof(T)) <= kBytes) {
+    return GpuPath::kThread;
+  }
+  const auto both_fit = [&](int64_t) { return fits(2 * PaddedBytes<T>(n, n)); };
+  const GpuPath path = EliminationPath<T>(n, n, std::numeric_limits<int64_t>::max(), both_fit);
+  const bool in_shared = path == GpuPath::kTeam || (path == GpuPath::kWarp && both_fit(0));
+  return in_shared ? GpuPath::kTeam : GpuPath::kSteps;
+}
+
 struct LuCall {
   template <class T>
   static GpuPath Path(const TracedCall& call) {
@@ -46,6 +60,13 @@ struct DeterminantCall {
   template <class T>
   static GpuPath Path(const TracedCall& call) {
     return DeterminantPath<T>(call.Cols(), FitsEveryGpu);
+  }
+};
+
+struct CofactorsCall {
+  template <class T>
+  static GpuPath Path(const TracedCall& call) {
+    return CofactorsPath<T>(call.Cols(), FitsEveryGpu);
   }
 };
 

@@ -3,14 +3,10 @@
 // A thread, a part of a warp or a team of threads solves matrices that fit in shared memory with
 // their right-hand sides. Larger ones take LU, then substitution, whose right-hand sides are the
 // permuted identity for inverses. A matrix that is exactly singular, or whose factors hold NaN,
-// gets NaN throughout. Inverses with the determinants of the same factors are requested for small
-// matrices only.
-#include "kernels/arithmetic/scaled_product.h"
+// gets NaN throughout.
 #include "kernels/arithmetic/transpose.h"
-#include "kernels/cuda/lu_factors.h"
-#include "kernels/cuda/passes.h"
+#include "kernels/cuda/determinant.h"
 #include "kernels/cuda/solve_path.h"
-#include "kernels/cuda/substitution.h"
 #include "kernels/handlers.h"
 #include "kernels/small/lu.h"
 #include "kernels/small/solve.h"
@@ -332,7 +328,6 @@ void Inv(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer a, Result in
   });
 }
 
-// The inverse is transposed, because derivatives of determinants use its transpose.
 template <class E>
 struct SmallSlogdetInverse {
   using V = RealElement<E>;
@@ -364,27 +359,37 @@ struct SmallSlogdetInverse {
   }
 };
 
-void SlogdetInvTransposed(cudaStream_t stream, ffi::AnyBuffer a, Result sign, Result logabsdet,
-                          Result inverse) {
+void SlogdetInvTransposed(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer a, Result sign,
+                          Result logabsdet, Result inverse) {
   const BatchShape shape = SplitSquareBatch(a, "a");
   const int64_t batch = shape.batch, n = shape.rows, size = shape.size();
   DispatchDtype(a.element_type(), [&]<class T>(std::type_identity<T>) {
     using E = Element<T>;
     using V = RealElement<E>;
-    SharedLayout layout(sizeof(V));
-    const SmallSlogdetInverse<E> job{
+    const CofactorsProblem<E> problem{
+        .batch = batch,
         .n = ToInt(n),
         .a = AsElements(static_cast<const T*>(Elements<T>(a, batch, {n, n}, "a"))),
         .inverse = AsElements(Elements<T>(inverse, batch, {n, n}, "the inverse")),
-        .sign = AsElements(Elements<T>(sign, batch, {}, "sign")),
-        .logarithm = Elements<Real<T>>(logabsdet, batch, {}, "logabsdet"),
-        .matrix = {size, layout.Take<E>(size)},
-        .result = {size, layout.Take<E>(size)},
-        .phase = {1, layout.Take<E>(1)},
-        .magnitude = {1, layout.Take<V>(1)},
-        .pivots = layout.Take<V>(n),
-        .permutation = layout.Take<V>(n)};
-    LaunchThreads(stream, job, batch, layout);
+        .results = {.det = nullptr,
+                    .sign = AsElements(Elements<T>(sign, batch, {}, "sign")),
+                    .logarithm = Elements<Real<T>>(logabsdet, batch, {}, "logabsdet")}};
+    const auto thread = [&] {
+      SharedLayout layout(sizeof(V));
+      const SmallSlogdetInverse<E> job{.n = problem.n,
+                                       .a = problem.a,
+                                       .inverse = problem.inverse,
+                                       .sign = problem.results.sign,
+                                       .logarithm = problem.results.logarithm,
+                                       .matrix = {size, layout.Take<E>(size)},
+                                       .result = {size, layout.Take<E>(size)},
+                                       .phase = {1, layout.Take<E>(1)},
+                                       .magnitude = {1, layout.Take<V>(1)},
+                                       .pivots = layout.Take<V>(n),
+                                       .permutation = layout.Take<V>(n)};
+      LaunchThreads(stream, job, batch, layout);
+    };
+    LaunchCofactors<false, T>(stream, scratch, problem, thread);
   });
 }
 
@@ -394,4 +399,4 @@ void SlogdetInvTransposed(cudaStream_t stream, ffi::AnyBuffer a, Result sign, Re
 LINALG_HANDLER_AND_CAPTURED(linalg_solve, linalg::cuda::Solve);
 LINALG_HANDLER_AND_CAPTURED(linalg_solve_lu, linalg::cuda::SolveLu);
 LINALG_HANDLER_AND_CAPTURED(linalg_inv, linalg::cuda::Inv);
-LINALG_HANDLER(linalg_slogdet_inv_transposed, linalg::cuda::SlogdetInvTransposed, LINALG_CAPTURED);
+LINALG_HANDLER_AND_CAPTURED(linalg_slogdet_inv_transposed, linalg::cuda::SlogdetInvTransposed);

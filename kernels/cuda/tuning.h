@@ -17,6 +17,9 @@ inline constexpr int64_t kThreadTriangularBytes = 1152;
 inline constexpr int64_t kThreadQrBytes = 1664;
 inline constexpr int64_t kThreadSvdBytes = 768;
 inline constexpr int64_t kThreadEighBytes = 1536;
+// The largest n of determinants with cofactors or inverses by a thread. In float64; matrices of
+// other dtypes have no more bytes. Not measured against a team.
+inline constexpr int64_t kThreadCofactors = 12;
 
 // Rows in registers of a thread of a warp, and the largest side: cuda_warp.json.
 template <class E>
@@ -143,6 +146,9 @@ inline constexpr int64_t kColumnsOfThread = 4;
 // The steps from which chunks of a general block-tridiagonal system share the GPU:
 // cuda_block_tridiagonal.json.
 inline constexpr int64_t kLongBlockTridiagonal = 1024;
+// The largest batch of long banded systems that are solved as block-tridiagonal ones, in chunks.
+// Not measured.
+inline constexpr int64_t kFewBanded = 64;
 // In units of roundings of a block's row. A smaller pivot may be zero in another order of
 // operations. A larger residual after a correction is not from rounding. Not measured.
 inline constexpr int kPivotOfChunks = 16;

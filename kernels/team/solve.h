@@ -74,17 +74,17 @@ struct ColumnsElsewhere {
   LINALG_INLINE E operator()(int i, int j) const { return outcome(i, columns[j]); }
 };
 
-// A⁻¹ = (U⁻¹ L⁻¹) P. `inverse` receives the factor in parentheses, and `pivots` its columns' order.
+// c A⁻¹ = (c U⁻¹ L⁻¹) P from LU factors, whose `info` is given. `inverse` receives the factor in
+// parentheses, and `pivots` its columns' order.
 template <class Team, class E>
-LINALG_TEAM ColumnsElsewhere<E> Inverse(const Team& team, int n, E* a, int ld, int* pivots,
-                                        int* permutation, E* inverse, int ld_inverse) {
-  const int info = Lu(team, n, n, a, ld, pivots, permutation);
+LINALG_TEAM ColumnsElsewhere<E> InverseOfFactors(const Team& team, int n, const E* a, int ld,
+                                                 int info, int* pivots, const int* permutation, E c,
+                                                 E* inverse, int ld_inverse) {
   const Grid grid = RowGrid(team);
   team.Phase([&](int thread) {
     for (int i = thread; i < n; i += team.size()) pivots[permutation[i]] = i;
-    ForEachElement(grid, thread, 0, n, 0, n, [&](int i, int j) {
-      inverse[i * ld_inverse + j] = FromReal<E>(RealElement<E>(i == j));
-    });
+    ForEachElement(grid, thread, 0, n, 0, n,
+                   [&](int i, int j) { inverse[i * ld_inverse + j] = i == j ? c : E{}; });
   });
   // L⁻¹ is lower triangular.
   for (int pass = 0; pass < 2; ++pass) {
@@ -93,6 +93,15 @@ LINALG_TEAM ColumnsElsewhere<E> Inverse(const Team& team, int n, E* a, int ld, i
     SubstitutePanels(team, n, a, ld, lower, lower, width, inverse, ld_inverse);
   }
   return {{.a = inverse, .ld = ld_inverse, .info = info}, pivots, info};
+}
+
+// A⁻¹ from A, which its factors overwrite.
+template <class Team, class E>
+LINALG_TEAM ColumnsElsewhere<E> Inverse(const Team& team, int n, E* a, int ld, int* pivots,
+                                        int* permutation, E* inverse, int ld_inverse) {
+  const int info = Lu(team, n, n, a, ld, pivots, permutation);
+  const E one = FromReal<E>(RealElement<E>(1));
+  return InverseOfFactors(team, n, a, ld, info, pivots, permutation, one, inverse, ld_inverse);
 }
 
 }  // namespace linalg::team

@@ -22,8 +22,8 @@ class Limit(NamedTuple):
 # The limits of derivative rules whose fallback formulas are XLA's operations around our solves.
 # CPU: benchmarks/crossovers/cpu_derivatives.json.
 # CUDA: benchmarks/crossovers/cuda_derivatives.json.
-# The formula of cofactors factors twice. Beyond its limit, a singular matrix would take long: its
-# cofactors need complete pivoting, one element after the other.
+# The formula of cofactors factors twice. Beyond the limit, a singular matrix would take long: its
+# cofactors need complete pivoting. On CUDA the limit is that of LU by panels, and not measured.
 # The CUDA handlers of eigh and svd, one team per matrix, were not compared with the formula.
 CHOLESKY_DERIVATIVE = {"cpu": None, "cuda": Limit(16, nbytes=1152)}
 EIGH_DERIVATIVE = {"cpu": Limit(32), "cuda": Limit(32)}
@@ -36,7 +36,7 @@ EIGH_SUBSET = {"cpu": Limit(128)}
 SVD_SUBSET = {"cpu": Limit(64)}
 # This limit was not measured.
 EIGH_TRIDIAGONAL_SUBSET = {"cpu": Limit(32)}
-COFACTORS = {"cpu": Limit(512), "cuda": Limit(12, nbytes=1152)}
+COFACTORS = {"cpu": Limit(512), "cuda": Limit(1024)}
 # Positive definite systems with few right-hand sides that a team of threads solves with their
 # log-determinants: matrix and right-hand sides fit every GPU. This limit was not measured.
 POSITIVE_SOLVE_LOGDET = {"cpu": None, "cuda": Limit(128, nbytes=72 << 10)}
@@ -45,9 +45,6 @@ MOST_COLUMNS_OF_POSITIVE_SOLVE = {"cpu": math.inf, "cuda": 8}
 POSITIVE_SOLVE_LOGDET_DERIVATIVE = {"cpu": Limit(48)}
 # Square roots of triangles. Larger ones take a scan over columns. This limit was not measured.
 TRIANGULAR_SQRT = {"cpu": Limit(64)}
-# This limit was not measured. The handler reads and factors a matrix once. A determinant and an
-# inverse apart do both twice, as long as one thread does all of it.
-SLOGDET_INVERSE = {"cpu": None, "cuda": Limit(12, nbytes=1152)}
 
 
 # The states and the observations of Kalman filters that go to a handler. These limits were not

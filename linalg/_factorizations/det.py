@@ -29,7 +29,7 @@ from linalg._core.algebra import (
 )
 from linalg._core.operands import as_arrays, as_pair, check_square, real_dtype
 from linalg._core.public import public
-from linalg._core.tuning import COFACTORS, SLOGDET_INVERSE, within
+from linalg._core.tuning import COFACTORS, within
 from linalg._factorizations.lu import check_square_factors, lu_p
 from linalg._factorizations.matmul import product
 from linalg._factorizations.solve import factored_solve_p, inv_p, inverse_tangent
@@ -78,8 +78,7 @@ slogdet_inv_transposed_p: ffi.Operation = ffi.operation(
     "n n -> (), (), n n",
     lambda dtype: (dtype, real_dtype(dtype), dtype),
     jvp=_slogdet_inv_transposed_jvp,
-    fallback=lambda a: [*slogdet_p(a), inv_p(a)[0].mT],
-    suits=within(SLOGDET_INVERSE))
+    fallback=lambda a: [*slogdet_p(a), inv_p(a)[0].mT])
 
 
 slogdet_p: ffi.Operation = ffi.operation(

@@ -419,12 +419,12 @@ def _may_be_recorded(handler):
 LAUNCH_ALONE = {
     f"linalg_{name}" for name in (
         "block_tridiagonal_cholesky", "block_tridiagonal_factor_solve",
-        "block_tridiagonal_inverse_blocks", "cholesky_jvp", "cholesky_vjp", "det_cofactors",
+        "block_tridiagonal_inverse_blocks", "cholesky_jvp", "cholesky_vjp",
         "eigh_jvp", "eigh_vjp", "kalman_filter", "kalman_filter_jvp", "kalman_filter_vjp",
         "kalman_smoother", "kalman_smoother_jvp", "kalman_smoother_vjp",
         "lu_pivots_to_permutation", "matmul", "matmul_transpose_a",
         "matmul_transpose_b", "positive_solve_logdet", "positive_solve_logdet_factor", "qr_jvp",
-        "qr_vjp", "slogdet_inv_transposed", "svd_jvp", "svd_vjp")}
+        "qr_vjp", "svd_jvp", "svd_vjp")}
 # These always ask for scratch memory. It holds systems side by side or levels of a reduction,
 # factors of blocks, full matrices, or Sturm sequences.
 NEED_SCRATCH = {

@@ -451,7 +451,7 @@ def _samples(file, times):
 def test_verdicts_of_a_run(tmp_path, capsys):
   """The table has a row for each constant, and the times are kept beside it."""
   before, after = {}, {}
-  for name, meeting in (("kTeamLu", 105), ("kThreadBytes, f64", 900), ("COFACTORS", 9.5),
+  for name, meeting in (("kTeamLu", 105), ("kThreadBytes, f64", 900), ("kThreadCofactors", 9.5),
                         ("CHOLESKY_DERIVATIVE", 3000)):
     for whole, part in zip((before, after), _times(_named(name), meeting), strict=True):
       whole |= part
@@ -465,7 +465,8 @@ def test_verdicts_of_a_run(tmp_path, capsys):
   verdicts = {name: row[2:4] for name, row in rows.items() if row[2] in judged}
   assert verdicts == {
       "kTeamLu": ["lower", "105"], "kThreadBytes, f64": ["lower", "800"],
-      "COFACTORS": ["lower", "9"], "CHOLESKY_DERIVATIVE": ["raise", "2048, an end of its grid"]}
+      "kThreadCofactors": ["lower", "9"],
+      "CHOLESKY_DERIVATIVE": ["raise", "2048, an end of its grid"]}
   others = next(line for line in printed if line.startswith("Not compared: "))
   known = {x.constant for x in cut_offs.CUT_OFFS}
   assert "kColumnsOfTeam" in others and not any(f" {name}," in others for name in known)

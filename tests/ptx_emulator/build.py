@@ -43,10 +43,9 @@ HEADER = HERE / "translated.h"
 ALL = sorted(path.stem for path in (ROOT / "kernels/cuda").glob("*.cu"))
 # Files whose functions other files use.
 NEEDS = {
-    "cholesky": ["triangular_solve"], "det": ["lu"], "eigh": ["eigh_panels"],
-    "eigh_tridiagonal": ["eigh"],
-    "lu": ["triangular_solve"], "solve": ["lu"], "svd": ["svd_blocks"],
-    "svd_blocks": ["qr"], "triangular_solve": ["lu"]}
+    "banded": ["block_tridiagonal_solve"], "cholesky": ["triangular_solve"], "det": ["lu"],
+    "eigh": ["eigh_panels"], "eigh_tridiagonal": ["eigh"], "lu": ["triangular_solve"],
+    "solve": ["lu"], "svd": ["svd_blocks"], "svd_blocks": ["qr"], "triangular_solve": ["lu"]}
 
 
 def run(*command):

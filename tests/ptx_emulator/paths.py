@@ -16,8 +16,9 @@ import linalg
 import matrices
 from linalg._catalogue import checks
 from linalg._catalogue import structured as recursions
-from linalg._factorizations import cholesky, lu, solve
+from linalg._factorizations import cholesky, det, lu, solve
 from linalg._factorizations.cholesky_jittered import cholesky_jittered_p
+from linalg.scipy._banded import banded_solve_p
 from linalg.structured import _block_tridiagonal as structured
 from linalg.structured import _kalman_operations as kalman
 from linalg.structured import _steps
@@ -329,6 +330,64 @@ def test_solutions_with_their_factors(n, cols, dtype, rng):
   np.testing.assert_array_equal(info, [0, 0, 2, -1, 0, 0, 0])
   for found, expected in zip(together, (x, packed, pivots, info), strict=True):
     np.testing.assert_array_equal(found, expected)
+
+
+# A team, panels for LU, and with little shared memory LU by a warp or by the vendor.
+@pytest.mark.parametrize("n, shared", [(40, 227), (132, 227), (20, 3)])
+def test_determinants_with_inverses(n, shared, dtype, rng, monkeypatch):
+  """Cofactors of every rank, and the bits of determinants alone. Neighbours keep their bits."""
+  monkeypatch.setenv("LINALG_PTX_SHARED", str(shared))
+  a = matrices.general(rng, (6,), n, n, dtype) / dtype.type(n**0.5)
+  a[1, 7] = a[2, :, 5] = a[3, :, 3:5] = 0
+  a[4, 3, 1] = np.nan
+  a[5] *= dtype.type(2.0**30)  # the determinant is out of range in float32
+  (value, cofactors), (sign, logarithm, inverse), alone, last = (
+      [np.asarray(y) for y in jax.tree.leaves(found)] for found in jax.jit(lambda a: (
+          det.det_cofactors_p(a), det.slogdet_inv_transposed_p(a),
+          (linalg.det(a), *linalg.slogdet(a)), det.det_cofactors_p(a[5:])))(a))
+  for found, expected in zip((value, sign, logarithm), alone, strict=True):
+    np.testing.assert_array_equal(found, expected)
+  np.testing.assert_array_equal(np.isnan(cofactors).any((1, 2)), np.arange(6) == 4)
+  np.testing.assert_array_equal(cofactors[3], 0)
+  for found, expected in zip((value, cofactors), last, strict=True):
+    np.testing.assert_array_equal(found[5:], expected)
+  np.testing.assert_array_equal(np.isnan(inverse).all((1, 2)), np.isin(np.arange(6), (1, 2, 3, 4)))
+  case = cases.named("inv")
+  assert case.ratio((a[[0, 5]],), [inverse.mT[[0, 5]]]) <= case.limit
+  wide = checks.wide(a[:3])
+  u, s, vh = np.linalg.svd(wide)
+  others = np.stack([np.prod(np.delete(s, k, -1), axis=-1) for k in range(n)], axis=-1)
+  phase = np.linalg.det(u) * np.linalg.det(vh)
+  expected = phase[:, None, None] * (checks.adjoint(vh) * others[:, None]) @ checks.adjoint(u)
+  bound = 100 * n * checks.eps(a) * s[:, 0] * np.prod(s[:, : n - 2], axis=-1)
+  assert np.all(np.abs(cofactors[:3].mT - expected).max((-1, -2)) <= bound)
+
+
+# Blocks of one, two and five rows, the last of them with rows of padding.
+@pytest.mark.parametrize("below, above, n", [(1, 0, 1024), (2, 1, 2050), (3, 5, 5123)])
+def test_few_long_banded_systems(below, above, n, dtype, rng):
+  ab = matrices.general(rng, (5,), below + above + 1, n, dtype)
+  ab[:, above] += 4
+  if above > 0:  # two rows are equal in the first block, so elimination needs rows of the second
+    cols = np.arange(max(below, above))
+    ab[1, above + 1 - cols, cols] = ab[1, above - cols, cols]
+  ab[2, :, 40], ab[3, above, 7] = 0, np.nan
+  b = matrices.general(rng, (5,), n, 2, dtype)
+  x, info = (np.asarray(y) for y in banded_solve_p(ab[:, : above + 1], ab[:, above + 1 :], b))
+  np.testing.assert_array_equal(info, [0, 0, 41, -1, 0])
+  np.testing.assert_array_equal(np.isnan(x).all((1, 2)), info != 0)
+  alone, _ = banded_solve_p(ab[4:, : above + 1], ab[4:, above + 1 :], b[4:])
+  np.testing.assert_array_equal(x[4:], alone)
+  for i in (0, 1, 4):
+    rest, size = checks.wide(b[i]), np.abs(b[i])
+    for t in range(below + above + 1):
+      col = np.arange(n)
+      row = col + t - above
+      inside = (row >= 0) & (row < n)
+      terms = (checks.wide(ab[i, t])[:, None] * checks.wide(x[i]))[inside]
+      np.subtract.at(rest, row[inside], terms)
+      np.add.at(size, row[inside], np.abs(terms).astype(size.dtype))
+    assert np.abs(rest).max() <= 100 * (below + 1) * checks.eps(x) * size.max()
 
 
 @pytest.mark.parametrize("n", [10, 40, 140])

@@ -324,6 +324,34 @@ def _vector_solve(kernel, n, batch, spare, blocks=1):
              lambda n: [((n, 1), F), ((), I)], _of_solve, {}, blocks, spare)
 
 
+def _well_conditioned(rng, batch, n):
+  u, _, vh = np.linalg.svd(*_general(rng, batch, n))
+  return [(u * np.linspace(1, 2, n, dtype=np.float32)) @ vh]
+
+
+def _some_singular(rng, batch, n):
+  """All but the first have a column of zeros, for pivots that are exactly zero."""
+  (x,) = _well_conditioned(rng, batch, n)
+  x[1:, :, n // 3] = 0
+  return [x]
+
+
+def _of_cofactors(a, det, cofactors):
+  """A column of zeros has cofactors that do not depend on it, and the others are zero."""
+  n = a.shape[-1]
+  regular = a.copy()
+  regular[1:, :, n // 3] = np.arange(1, n + 1)
+  expected = np.linalg.inv(regular).mT * np.linalg.det(regular)[:, None, None]
+  expected[1:] *= np.arange(n) == n // 3
+  assert not det[1:].any() and abs(det[0] / np.linalg.det(a[0]) - 1) < 1e-4
+  return (cofactors - expected) / np.abs(expected).max((1, 2), keepdims=True)
+
+
+def _cofactors(kernel, n, batch, spare):
+  return Run(kernel, "linalg_det_cofactors", n, batch, _some_singular,
+             lambda n: [((), F), ((n, n), F)], _of_cofactors, {}, 1, spare)
+
+
 def _block_cholesky(kernel, n, batch, spare, blocks=1):
   return Run(
       kernel, "linalg_block_tridiagonal_cholesky", n, batch, _blocks,
@@ -395,6 +423,8 @@ OTHERS = [
     _lu("RunTeams.*TeamLuIfE", 72, 2, 7),
     _lu("RunTeams.*FactorLuPanelIfLi2E", 130, 2, 0),
     _lu("RunTeams.*ExchangeAndSolveIfE", 130, 2, 2),
+    _cofactors("RunTeams.*TeamCofactorsIfLb1E", 20, 3, 8),
+    _cofactors("RunTeams.*TeamCofactorsIfLb1E", 50, 2, 10),
     _qr("RunTeamsILb0E.*TeamQrIfE", 15, 513, 9, blocks=64),
     _qr("RunTeamsILb0E.*TeamQrIfE", 20, 2, 9),
     _eigh("RunTeams.*ReduceEighIfLb1E", 12, 513, 7, blocks=64),
