@@ -272,7 +272,7 @@ PARTS = {
     "issue-times": functools.partial(issue_times, "issues"),
     "issue-times-one-core": functools.partial(issue_times, "issues-one-core"),
     **result_pages.ROOFLINE, **result_pages.README,
-    **result_pages.RECURSIONS,
+    **result_pages.RECURSIONS, **result_pages.SPECTRA,
     "by-kind": by_kind, "at-a-glance": at_a_glance, "composed": composed, "handlers": handlers,
     "of-scipy": of_scipy, "signatures": signatures, "migration": migration, "missing": missing,
     "cpu-only": cpu_only, "kernels": kernels}
