@@ -58,7 +58,7 @@ MOST_GAINS = 1 << 24
 # The pivots of one matrix, and the order of one updated factor, that `accelerate` leaves to JAX:
 # XLA compiles a loop that is shorter than a call. Results for pivots are the same integers, and JAX
 # has no batches of updates. So no bits depend on the batch.
-# benchmarks/results/amd-epyc-routed-lone-2026-11-28.json.
+# benchmarks/results/amd-epyc-routed-1-2-2026-11-28.json.
 MOST_PIVOTS_OF_XLA = 10
 MOST_UPDATED_BY_XLA = 2
 
