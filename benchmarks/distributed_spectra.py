@@ -2,11 +2,13 @@
 
   python benchmarks/distributed_spectra.py --output \
     benchmarks/results/amd-epyc-distributed-spectra-DATE.json
+  python benchmarks/distributed_spectra.py --work --output \
+    benchmarks/results/amd-epyc-distributed-work-DATE.json
 
-compiles the programs for virtual CPU devices, each in a process of its own, and counts by
-`linalg.distributed.report` what one device receives and holds. `--work N ...` also runs some of
-them on eight devices, and compares the processor time of all devices with that of one stock call on
-one thread. docs/distributed_spectra.md has the results.
+The first compiles the programs for virtual CPU devices, each in a process of its own, and counts by
+`linalg.distributed.report` what one device receives and holds. The second runs some of them on
+eight devices, and compares the processor time of all devices with that of one stock call. XLA
+spreads no operation of either over threads. docs/distributed_spectra.md has the results.
 """
 
 import argparse
@@ -19,13 +21,18 @@ import time
 from typing import Any
 
 PROGRAMS = ("eigh", "eigvalsh", "gradient of eigh", "svd", "svdvals", "qr", "polar")
-WORK = ("eigh", "eigvalsh", "svd", "svdvals")
-SIZES = ((8, 2048, "float64"), (8, 4096, "float32"), (64, 65536, "float32"))  # devices, n, dtype
+# Devices, n and dtype.
+SIZES = (
+    (8, 1024, "float32"), (8, 2048, "float64"), (8, 4096, "float32"), (64, 65536, "float32"))
 DEVICES = 8  # of the programs that run
+WORK = (  # program, n and dtype
+    *((name, n, "float64") for name in ("eigh", "eigvalsh", "svd", "svdvals")
+      for n in (1024, 2048)),
+    ("eigh", 4096, "float32"))
 # LLVM changes neither the memory nor the traffic of a program.
-LITTLE_OF_LLVM = (
-    " --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
-ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
+LITTLE_OF_LLVM = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+ONE_THREAD = "--xla_cpu_multi_thread_eigen=false"
+CALLS = 4
 
 
 def functions() -> dict[str, Any]:
@@ -76,7 +83,7 @@ def count(name: str, devices: int, n: int, dtype: str) -> dict[str, Any]:
 
 
 def work(name: str, devices: int, n: int, dtype: str) -> dict[str, Any]:
-  """The least processor seconds of three calls; on one device, those of stock JAX."""
+  """The least processor seconds of some calls; on one device, those of stock JAX."""
   import jax
   import jax.numpy as jnp
   import numpy as np
@@ -93,7 +100,7 @@ def work(name: str, devices: int, n: int, dtype: str) -> dict[str, Any]:
     jax.set_mesh(sharding.mesh)
     function, x = jax.jit(functions()[name]), jax.device_put(a, sharding)
   seconds = []
-  for _ in range(4):
+  for _ in range(CALLS):
     begin = time.process_time()
     jax.block_until_ready(function(x))
     seconds.append(time.process_time() - begin)
@@ -102,10 +109,10 @@ def work(name: str, devices: int, n: int, dtype: str) -> dict[str, Any]:
 
 def alone(task: str, name: str, devices: int, n: int, dtype: str, limit: float) -> dict[str, Any]:
   """A task in a process of its own, or the reason why there is no result."""
-  environment = os.environ | {"JAX_ENABLE_X64": str(int(dtype == "float64"))}
-  environment |= ONE_THREAD if devices == 1 else {
-      "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}" + (
-          LITTLE_OF_LLVM if task == "count" else "")}
+  flags = LITTLE_OF_LLVM if task == "count" else ONE_THREAD
+  environment = os.environ | {
+      "JAX_ENABLE_X64": str(int(dtype == "float64")), "OPENBLAS_NUM_THREADS": "1",
+      "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices} {flags}"}
   command = [sys.executable, __file__, "--task", task, name, str(devices), str(n), dtype]
   cell = {"task": task, "program": name, "devices": devices, "n": n, "dtype": dtype}
   try:
@@ -122,7 +129,7 @@ def main() -> None:
   parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
   parser.add_argument("--programs", nargs="+", choices=PROGRAMS, default=PROGRAMS)
   parser.add_argument("--devices", type=int, help="count programs for this number alone")
-  parser.add_argument("--work", nargs="*", type=int, default=(), help="orders of matrices to run")
+  parser.add_argument("--work", action="store_true", help="run programs, and count nothing")
   parser.add_argument("--limit", type=float, default=300, help="seconds for one row")
   parser.add_argument("--output", type=pathlib.Path, help="a JSON file")
   parser.add_argument("--task", nargs=5, help=argparse.SUPPRESS)
@@ -131,17 +138,18 @@ def main() -> None:
     task, name, devices, n, dtype = args.task
     print(json.dumps({"count": count, "work": work}[task](name, int(devices), int(n), dtype)))
     return
-  rows = [("count", name, *size) for name in args.programs for size in SIZES
-          if args.devices in (None, size[0])]
-  rows += [
-      ("work", name, devices, n, "float64") for name in args.programs if name in WORK
-      for n in args.work for devices in (1, DEVICES)]
+  rows = [
+      ("work", name, devices, n, dtype) for name, n, dtype in WORK if name in args.programs
+      for devices in (1, DEVICES)
+  ] if args.work else [
+      ("count", name, *size) for name in args.programs for size in SIZES
+      if args.devices in (None, size[0])]
   cells = []
   for row in rows:
     cells.append(alone(*row, args.limit))
     print(cells[-1], flush=True)
   if args.output:
-    from run import describe_run, write
+    from records import describe_run, write
 
     write(args.output, describe_run("distributed_spectra.py", ()), cells)
 

@@ -39,8 +39,9 @@ def geometric_mean(values: Iterable[float]) -> float:
 
 def described(found: dict[str, Any], path: pathlib.Path, folder: str = "..") -> str:
   machine, versions = found["machine"], found["versions"]
+  cores = "one core" if machine["cores"] == 1 else f"{machine['cores']} cores"
   return (
-      f"`{found['command']}`, {machine['cores']} cores of an {machine['cpu']}, jax "
+      f"`{found['command']}`, {cores} of an {machine['cpu']}, jax "
       f"{versions['jax']}, {found['date'][:10]} ([results]({folder}/{path.relative_to(ROOT)})).\n")
 
 
@@ -396,3 +397,54 @@ RECURSIONS = {
     "recursions-block-tridiagonal": recursions_block_tridiagonal,
     "recursions-long": recursions_long, "recursions-kalman": recursions_kalman,
     "recursions-densities": recursions_densities, "recursions-subset": recursions_subset}
+
+# docs/distributed_spectra.md
+
+SPECTRA_TITLES = {"gradient of eigh": "gradient of a function of `eigh`"}
+
+
+def _spectra(kind: str) -> tuple[pathlib.Path, dict[str, Any], list[Row]]:
+  path = newest(f"distributed-{kind}")
+  found = load(path)
+  return path, found, [cell for cell in found["cells"] if "skipped" not in cell]
+
+
+def spectra_counts() -> str:
+  """The words and memory of a device, and the processor time of compilation."""
+  path, found, cells = _spectra("spectra")
+  rows = [
+      [SPECTRA_TITLES.get(cell["program"], f"`{cell['program']}`"), str(cell["devices"]),
+       f"{cell['n']}, {cell['dtype']}", f"{cell['words']:.1f}", f"{cell['held']:.1f}",
+       str(cell["messages"]), f"{cell['compiling']:.0f}"]
+      for cell in cells]
+  head = ["Program", "P", "n, dtype", "Received", "Held", "Messages", "Compiled, s"]
+  words = {(cell["program"], cell["devices"], cell["n"]): cell["words"] for cell in cells}
+  ratios = [
+      words[key] / words["eigh", *key[1:]] for key in words if key[0] == "gradient of eigh"]
+  return (
+      f"{table(head, rows)}\nThe gradient receives at most {max(ratios):.2f} times what `eigh` "
+      f"does. {described(found, path)}")
+
+
+def spectra_work() -> str:
+  """The processor time of all devices over that of one stock call."""
+  path, found, cells = _spectra("work")
+  seconds = {
+      (cell["program"], cell["n"], cell["dtype"], cell["devices"]): cell["processor_seconds"]
+      for cell in cells}
+  sizes = sorted({(cell["n"], cell["dtype"]) for cell in cells})
+  most = max(cell["devices"] for cell in cells)
+
+  def text(name, size):
+    ours, stock = ((name, *size, devices) for devices in (most, 1))
+    if not {ours, stock} <= seconds.keys():
+      return "–"
+    return f"{seconds[ours] / seconds[stock]:.1f} ({seconds[ours]:.2f} s)"
+
+  names = dict.fromkeys(cell["program"] for cell in cells)
+  rows = [[f"`{name}`", *(text(name, size) for size in sizes)] for name in names]
+  head = ["", *(f"n = {n}, {dtype}" for n, dtype in sizes)]
+  return f"{table(head, rows)}\n{described(found, path)}"
+
+
+SPECTRA = {"spectra-counts": spectra_counts, "spectra-work": spectra_work}

@@ -91,6 +91,7 @@ class Cyclic(NamedTuple):
   most_phases: int
   most_tiles: int
   height: int | None = None  # m, if the matrix is not square
+  batch: tuple[Axes, ...] = ()  # the axes of the dimensions in front of arrays that `map` takes
 
   @property
   def lengths(self) -> tuple[int, int]:
@@ -152,8 +153,10 @@ class Cyclic(NamedTuple):
     `operands` and `results` have a letter for each array. "m" is a matrix in its own sharding, "c"
     one in the block-cyclic layout, and "s" an array that is the same on all devices. Arrays in the
     block-cyclic layout may have further dimensions in front, all alike: operations have them under
-    `vmap`, and their batch is the devices.
+    `vmap`, and their batch is the devices. `map_each` takes them if the grid has a `batch`.
     """
+    if self.batch:
+      return map_each(self, self.batch, function, operands, results, *arrays)
     if operands.strip("c") == "" and arrays[0].ndim > 3:
       inner = functools.partial(self.map, function, operands, results)
       return jax.vmap(inner)(*arrays)
@@ -406,6 +409,40 @@ class Cyclic(NamedTuple):
       return x
 
     return lax.fori_loop(0, self.pairs, turn, x)
+
+
+def map_each(
+    g: Cyclic, batch: tuple[Axes, ...], function: Callable[..., Any], operands: str, results: str,
+    *arrays: Any, layout: Layout | None = None
+) -> Any:
+  """Applies `function` to each device's parts of each matrix of a batch, one matrix at a time.
+
+  `batch` has the axes that batch dimensions are sharded over. `operands` and `results` have a
+  letter for each array: "c" for a matrix in the block-cyclic layout, "m" for one in the caller's or
+  in `layout`, "v" for a vector or number that is the same on all devices of a matrix, and "n" for
+  such an operand that is a number. There may be more batch dimensions in front, which are not
+  sharded.
+  """
+  core = {"c": 2, "v": 1, "n": 0}
+  more = arrays[0].ndim - (3 if operands[0] == "c" else 1) - len(batch)
+  leading = [*[None] * more, *[axes or None for axes in batch]]
+  own = [axes or None for axes in (layout or g.layout).spec]
+  specs = {
+      "c": PartitionSpec(*leading, g.axes), "m": PartitionSpec(*leading, *own),
+      "v": PartitionSpec(*leading), "n": PartitionSpec(*leading)}
+
+  def body(*arrays):
+    lead = arrays[0].shape[: len(leading)]
+    arrays = [
+        x.reshape(-1, *x.shape[x.ndim - core[kind] :])
+        for x, kind in zip(arrays, operands, strict=True)]
+    call = lambda arrays: jax.tree.leaves(function(*arrays))
+    found = lax.map(call, arrays) if lead else [x[None] for x in call([x[0] for x in arrays])]
+    return [
+        x.reshape(*lead, *([1] if kind == "c" else []), *x.shape[1:])
+        for x, kind in zip(found, results, strict=True)]
+
+  return map_parts(g.layout.mesh, specs, body, operands, results, *arrays)
 
 
 def _slice(panels, length):

@@ -219,7 +219,7 @@ def eigh(
       decomposition is that of (A + Aᴴ) / 2.
     subset_by_index: (start, stop), the indices of the wanted eigenvalues, `stop` excluded, as in
       `linalg.eigh`. The default is all.
-    axes: as for `cholesky`.
+    axes: as for `qr`.
 
   Returns:
     EighResult(eigenvalues, eigenvectors). Eigenvalues are real, (..., k), in ascending order, and

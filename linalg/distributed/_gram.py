@@ -5,6 +5,7 @@ import functools
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.sharding import PartitionSpec
 from jax.typing import ArrayLike
 
 import linalg
@@ -58,7 +59,7 @@ def gram_inverse_pth_root(
     *,
     ridge_epsilon: ArrayLike | None = None,
     epsilon: ArrayLike | None = None,
-    axes: str | tuple[str, ...] | None = None,
+    axes: str | tuple[str, ...] | PartitionSpec | None = None,
 ) -> jax.Array:
   """(Aᴴ A)^(-1/p) of tall matrices whose rows are sharded, or (A Aᴴ)^(-1/p) of wide ones.
 

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.core import Tracer
+from jax.sharding import PartitionSpec
 from jax.typing import ArrayLike
 
 import linalg.distributed._algorithms as algorithms
@@ -32,10 +33,10 @@ from linalg.distributed._eigh import (
   ones_of_first_order,
   spectrum_of,
 )
-from linalg.distributed._layout import Places, layout_of, partition, squares_of
+from linalg.distributed._layout import Axes, Places, layout_of, partition, shared_of
 from linalg.distributed._operations import solve_p
 from linalg.distributed._positive_definite import lower_p
-from linalg.distributed._redistribution import from_cyclic, to_cyclic
+from linalg.distributed._qr_cyclic import zero_of
 from linalg.distributed._shared import (
   Shared,
   from_blocks,
@@ -161,8 +162,8 @@ def funm_hermitian(
   Algorithm: `eigh`, and the product V diag(f(w)) Vᴴ.
 
   The first derivatives by A and by `args` are exact at any eigenvalues: divided differences of f.
-  Second derivatives are those of this formula. They are NaN where eigenvalues are equal;
-  `linalg.funm_hermitian` on one device has them there.
+  Second derivatives are those of this formula. They are NaN where eigenvalues are equal, and lose
+  digits where they are close. `linalg.funm_hermitian` on one device keeps them.
 
   Example:
     >>> import jax, jax.numpy as jnp, linalg.distributed as dist
@@ -250,23 +251,41 @@ def _generalized(s, shared, a, b):
     info = jnp.zeros(a.shape[:-2], jnp.int32)
     return jnp.zeros(a.shape[:-1], real_dtype(a)), a, info, info
 
-  def one(a, b):
-    factor = functools.partial(algorithms.factor, g)
-    b = to_cyclic(g, b)
-    l, indefinite = g.map(factor, "c", "cs", lax.stop_gradient(b))
-    l = lower_p(b, l, grid=g)
-    # L⁻¹ A L⁻ᴴ has the eigenvalues of the pair.
-    a = hermitian_part_p(to_blocks(shared, a), shared=shared)
-    half = solve_p(l, a, grid=g, left=True, transpose=False)
-    c = solve_p(l.conj(), half, grid=g, left=False, transpose=True)
-    w, y, info = decompose_eigh(whole, shared, from_cyclic(g, c))
-    v = solve_p(l.conj(), to_cyclic(g, y), grid=g, left=True, transpose=True)
-    v = from_cyclic(g, v)
-    if s != whole:
-      w, v = w[s.first : s.first + s.wanted], columns_of_all(s, shared, v)
-    return w, v, info, indefinite
+  blocks = shared.blocks
+  solve = functools.partial(solve_p, grid=blocks)
+  b = to_blocks(shared, b)
+  l, indefinite = shared.map(
+      lambda b: algorithms.factor(g, b, zero_of(g, b)), "c", "cn", lax.stop_gradient(b))
+  l = lower_p(b, l, grid=blocks)
+  # L⁻¹ A L⁻ᴴ has the eigenvalues of the pair.
+  a = hermitian_part_p(to_blocks(shared, a), shared=shared)
+  half = solve(l, a, left=True, transpose=False)
+  c = solve(l.conj(), half, left=False, transpose=True)
+  w, y, info = decompose_eigh(whole, shared, from_blocks(shared, c))
+  v = solve(l.conj(), to_blocks(shared, y), left=True, transpose=True)
+  v = from_blocks(shared, v)
+  if s != whole:
+    w, v = w[..., s.first : s.first + s.wanted], columns_of_all(s, shared, v)
+  return w, v, info, indefinite
 
-  return _over_batch(one, a.ndim - 2)(a, b)
+
+def _batch_of_pair(name: str, shared: Shared, b: jax.Array, axes: Places) -> tuple[Axes, ...]:
+  """The axes of the batch dimensions of A and B together, if B's matrices are sharded as A's."""
+  own = shared.grid.layout.spec
+  entries = () if isinstance(axes, PartitionSpec) else layout_of(name, b).spec[:-2]
+  whole = max(b.ndim - 2, len(shared.batch))
+  of_b, of_a = (((),) * (whole - len(x)) + tuple(x) for x in (entries, shared.batch))
+  batch = tuple(x or y for x, y in zip(of_a, of_b, strict=True))
+  wanted = partition((*batch[whole - (b.ndim - 2) :], *own))
+  try:
+    if any(x and x != y for x, y in zip(of_b, batch, strict=True)):
+      raise ffi.ShardingTypeError("The batches differ.")
+    shared_of(name, b, tuple(x or None for x in own))
+  except (ValueError, ffi.ShardingTypeError) as error:
+    raise ffi.ShardingTypeError(
+        f"{name}: b is {jax.typeof(b).str_short(True)}, and must be sharded as a is; reshard it "
+        f"first: jax.sharding.reshard(b, {wanted}).") from error
+  return batch
 
 
 @public("axes", "subset_by_index", compiled=False)
@@ -277,9 +296,10 @@ def eigh_generalized(
   """Eigenvalues and eigenvectors of A v = w B v, of matrices that several devices share.
 
   Args:
-    a, axes: as for `eigh`, with a batch on all devices.
-    b: a Hermitian positive definite matrix (..., n, n), sharded as A is. Its lower triangle is
-      read.
+    a, axes: as for `eigh`.
+    b: Hermitian positive definite matrices (..., n, n), sharded as A is. Their lower triangles are
+      read. Batch dimensions of A and B broadcast. Where one is not sharded, it is moved to the
+      devices of the other's.
     subset_by_index: as for `eigh`. All eigenvalues are computed.
 
   Returns:
@@ -298,21 +318,12 @@ def eigh_generalized(
   """
   name = "eigh_generalized"
   (a, b), dtype = as_arrays(name, a, b)
-  layout = squares_of(name, a, axes)
   s, shared = spectrum_of(name, a, axes, subset_by_index)
   if b.ndim < 2 or a.shape[-2:] != b.shape[-2:]:
     raise incompatible(name, a, b, names=("a", "b"))
-  rows, columns = layout.spec
-  try:
-    squares_of(name, b, (rows or None, columns or None))
-  except (ValueError, ffi.ShardingTypeError) as error:
-    raise ffi.ShardingTypeError(
-        f"{name}: b is {jax.typeof(b).str_short(True)}, and must be sharded as a is, "
-        f"{partition(layout.spec)}, with its batch on all devices; reshard it first: "
-        f"jax.sharding.reshard(b, {partition(((),) * (b.ndim - 2) + layout.spec)})."
-    ) from error
+  batch = _batch_of_pair(name, shared, b, axes)
   a, b = ffi.broadcast_batches(name, [a, b], [2, 2])
-  w, v, info, indefinite = _generalized(s, shared._replace(batch=()), a, b)
+  w, v, info, indefinite = _generalized(s, shared._replace(batch=batch), a, b)
   check(indefinite, INDEFINITE)
   check_converged(info.astype(jnp.int32), "eigendecomposition")
   return EighResult(w.astype(real_dtype(dtype)), v.astype(dtype))

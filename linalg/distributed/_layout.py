@@ -11,8 +11,9 @@ from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 from linalg import ffi
 
 Axes = tuple[str, ...]
-# The axes of a square matrix: those of its rows, or a pair for its rows and columns.
-Places = str | tuple[Any, ...] | None
+# The axes of a matrix: those of its rows, a pair for its rows and columns, or the specification of
+# the whole array.
+Places = str | tuple[Any, ...] | PartitionSpec | None
 
 
 class Layout(NamedTuple):
@@ -66,6 +67,27 @@ def layout_of(name: str, x: jax.Array) -> Layout:
         f"{name}: inside jax.shard_map an array is a device's own; call linalg's functions of it "
         "there, and those of linalg.distributed outside.")
   return Layout(mesh.abstract_mesh, _axes_of(x, sharding))
+
+
+def placed_layout(name: str, x: jax.Array, axes: Places) -> tuple[Layout, Any]:
+  """`layout_of`, and axes of rows and columns.
+
+  A specification among `axes` takes the place of the array's sharding. Then no axes are left.
+  """
+  layout = layout_of(name, x)
+  if not isinstance(axes, PartitionSpec):
+    return layout, axes
+  entries = [*axes] + [None] * (x.ndim - len(axes))
+  found = [() if entry is None else _names(entry) for entry in entries]
+  spec = tuple(entry for entry in found if entry is not None)
+  named = sum(spec, ())
+  if (len(found) != x.ndim or len(spec) != x.ndim or len(named) != len(set(named))
+      or not set(named) <= set(layout.mesh.axis_names)):
+    raise ValueError(
+        f"{name}: axes={axes} must have at most {x.ndim} entries, one for each dimension, of "
+        f"different axes of the mesh, {layout.mesh.axis_names}.")
+  _refuse_otherwise(name, x, layout, axes, spec)
+  return Layout(layout.mesh, spec), None
 
 
 def _sharding_of(x):
@@ -128,7 +150,7 @@ class SquareOverBothError(NotImplementedError, ffi.ShardingTypeError):
 
 
 def rows_of(
-    name: str, a: jax.Array, axes: str | Axes | None, dimension: int = -2, any_shape: bool = False
+    name: str, a: jax.Array, axes: Places, dimension: int = -2, any_shape: bool = False
 ) -> Layout:
   """The layout of matrices whose rows are sharded, or with dimension -1 their columns.
 
@@ -136,7 +158,7 @@ def rows_of(
   axes of the mesh that no batch dimension has. Square matrices that are sharded over both
   dimensions are refused by name, except with `any_shape`.
   """
-  layout = layout_of(name, a)
+  layout, axes = placed_layout(name, a, axes)
   batch, rows, columns = layout.spec[:-2], layout.spec[dimension], layout.spec[-3 - dimension]
   whole, sharded = ("columns", "rows") if dimension == -2 else ("rows", "columns")
   spec_of = lambda own: (*batch, own, ()) if dimension == -2 else (*batch, (), own)
@@ -173,14 +195,15 @@ def placed_as_rows(layout: Layout, x: jax.Array) -> jax.Array:
 def square_of(name: str, a: jax.Array, axes: Places) -> Layout:
   """The layout of one square matrix.
 
-  `axes` is a name or names of the rows' axes, or a pair for the rows and the columns. The default
-  is the array's sharding. Where that is not known, the rows are sharded over all axes of the mesh.
+  `axes` is a name or names of the rows' axes, a pair for the rows and the columns, or a
+  specification. The default is the array's sharding. Where that is not known, the rows are sharded
+  over all axes of the mesh.
   """
   if a.ndim != 2 or a.shape[0] != a.shape[1]:
     raise ValueError(
         f"{name} takes one square matrix [n, n] that several devices share, got {a.shape}. A stack "
         "is for linalg's functions, or for linalg.distributed.batched.")
-  return squares_of(name, a, axes)
+  return shared_of(name, a, axes)
 
 
 def check_square(name: str, a: jax.Array) -> None:
@@ -189,31 +212,13 @@ def check_square(name: str, a: jax.Array) -> None:
         f"{name} takes square matrices [..., n, n] that several devices share, got {a.shape}.")
 
 
-def squares_of(name: str, a: jax.Array, axes: Places) -> Layout:
-  """The layout of the matrices (..., n, n) of a batch that is on all devices; see `square_of`."""
-  check_square(name, a)
-  layout = layout_of(name, a)
-  batch, own = layout.spec[:-2], layout.spec[-2:]
-  if any(batch):
-    raise ValueError(
-        f"{name} takes matrices that several devices share, and a batch on all devices. This batch "
-        f"is sharded, {jax.typeof(a).str_short(True)}: it is for linalg.{name}, one matrix on each "
-        "device.")
-  if axes is None:
-    spec = own if any(own) else (tuple(layout.mesh.axis_names), ())
-    if spec != own:
-      _refuse_otherwise(name, a, layout, axes, (*batch, *spec))
-    return Layout(layout.mesh, spec)
-  return Layout(layout.mesh, placed(name, a, layout, axes))
-
-
 def shared_of(name: str, a: jax.Array, axes: Places) -> Layout:
   """The layout of matrices of any shape whose rows, columns or both are sharded.
 
   `axes` is as for `square_of`. Where nothing is known, the rows are sharded over all axes of the
   mesh that no batch dimension has.
   """
-  layout = layout_of(name, a)
+  layout, axes = placed_layout(name, a, axes)
   own = layout.spec[-2:]
   if axes is not None:
     own = placed(name, a, layout, axes)

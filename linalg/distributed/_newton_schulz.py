@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.sharding import PartitionSpec
 from jax.typing import ArrayLike
 
 from linalg._core.algebra import adjoint, diagonal_of, identity, symmetrized
@@ -150,7 +151,7 @@ def newton_schulz(
     *,
     preconditioning: str = "frobenius",
     eps: float = 1e-8,
-    axes: str | tuple[str, ...] | None = None,
+    axes: str | tuple[str, ...] | PartitionSpec | None = None,
 ) -> jax.Array:
   """Orthogonalizes tall matrices whose rows are sharded, or wide ones whose columns are, as Muon
   does.

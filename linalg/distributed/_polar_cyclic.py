@@ -11,21 +11,23 @@ import linalg.distributed._algorithms as algorithms
 from linalg import ffi
 from linalg._core.algebra import binade, minus
 from linalg.distributed._cyclic import Cyclic
+from linalg.distributed._eigh import decompose_eigh
 from linalg.distributed._qr_cyclic import orthogonal_factor, zero_of
+from linalg.distributed._reflectors import Spectrum, grid_of_reflectors
 from linalg.distributed._shared import (
+  from_blocks,
   multiply,
   of_square,
-  times,
   times_transposed,
+  to_blocks,
   transposed_times,
 )
+from linalg.distributed._slices import take
 
 # Fewer phases than for QR alone: several factorizations are compiled.
 _PHASES = 4
 # From here on, Cholesky factors of I + c Xᴴ X are as accurate as QR.
 _CHOLESKY = 100.0
-# Newton's iteration for a Lyapunov equation converges in nine steps at condition 1e16.
-_STEPS = 10
 
 
 @functools.cache
@@ -108,36 +110,6 @@ def factors(g: Cyclic, a: jax.Array) -> tuple[jax.Array, jax.Array]:
   return jnp.where(spoilt, jnp.nan, x), jnp.where(spoilt, jnp.nan, p)
 
 
-def lyapunov(g: Cyclic, p: jax.Array, s: jax.Array) -> jax.Array:
-  """X of P X + X P = S, for a positive definite P, by Newton's iteration for the sign of P.
-
-  Roberts, Linear model reduction and solution of the algebraic Riccati equation by use of the sign
-  function, Int. J. Control 32 (1980), with the scaling of norms.
-  """
-  g = g._replace(height=None, most_phases=_PHASES)
-  eye = algorithms.identity(g, p)
-  row, column = g.numbers()
-  inside = (row < g.n) & (column < g.n)
-  scale = binade(lax.pmax(jnp.max(jnp.abs(p)), g.axes)).astype(p.dtype)
-  size = lambda x: jnp.sqrt(
-      lax.psum(jnp.sum(jnp.where(inside, (x * x.conj()).real, 0)), g.axes))
-
-  def step(_, carry):
-    p, s = carry
-    l, info = algorithms.factor(g, jnp.where(inside, p, eye), zero_of(g, p))
-    inverse = algorithms.solve(g, l, eye, left=True, transpose=False, lower=True)
-    inverse = algorithms.multiply(
-        g, inverse.conj(), inverse, transpose=(True, False), lower=(True, True))
-    inverse = jnp.where(inside, inverse, 0)
-    inverse = jnp.where(info == 0, inverse, jnp.nan)
-    turn = jnp.sqrt(size(inverse) / size(p)).astype(p.dtype)
-    moved = times(g, times(g, inverse, s), inverse)
-    return (turn * p + inverse / turn) / 2, (turn * s + moved / turn) / 2
-
-  _, s = lax.fori_loop(0, _STEPS, step, (jnp.where(inside, p / scale, 0), s / scale))
-  return s / 2
-
-
 def _polar_jvp(primals, tangents, *, shared):
   # The rule of linalg.polar: let K = Uᴴ dA. Then dU = U Ω, where P Ω + Ω P = K - Kᴴ, and dP = K - Ω
   # P.
@@ -173,10 +145,35 @@ def _lyapunov_transpose(cotangents, operands, *, shared):
   return None, lyapunov_p(p.conj(), ct, shared=shared)
 
 
+def _over_sums(shared, c, w):
+  """C with each entry divided by the sum of two eigenvalues."""
+  g = shared.grid
+
+  def body(c, w):
+    row, column = g.numbers()
+    inside = (row < g.n) & (column < g.n)
+    first, second = (take(w, jnp.minimum(x, g.n - 1), 0) for x in (row, column))
+    return jnp.where(inside, c / (first + second).astype(c.dtype), 0)
+
+  return shared.map(body, "cv", "c", c, w)
+
+
 def _lyapunov(p, s, *, shared):
-  return [shared.map(functools.partial(lyapunov, shared.grid), "cc", "c", p, s)]
+  # X = V ((Vᴴ S V) / (wᵢ + wⱼ)) Vᴴ, with the eigenvalues w and eigenvectors V of P. A real S has
+  # a zero diagonal in any basis, where the sums may vanish.
+  g = shared.grid
+  shared = shared._replace(batch=((),) * (p.ndim - 3 - len(shared.batch)) + shared.batch)
+  grid = grid_of_reflectors(g.layout, g.n, g.most_phases)
+  w, v, _ = decompose_eigh(Spectrum(grid, 0, g.n), shared, from_blocks(shared, p))
+  v = to_blocks(shared, v)
+  c = multiply(shared, v.conj(), multiply(shared, s, v), (True, False))
+  if not jnp.iscomplexobj(c):
+    c = c - symmetrized_p(c, shared=shared)
+  x = multiply(shared, v, _over_sums(shared, c, w))
+  return [multiply(shared, x, v.conj(), (False, True))]
 
 
+# X of P X + X P = S, for positive definite P and skew-Hermitian S.
 lyapunov_p: ffi.Operation = ffi.operation(
     "linalg_distributed_shared_lyapunov", "h w, h w -> h w", [0], attributes={"shared": None},
     platforms=(), jvp=_lyapunov_jvp, transpose=_lyapunov_transpose, fallback=_lyapunov)

@@ -216,9 +216,9 @@ def cholesky(
   Args:
     a: a matrix (n, n) of any floating, complex or integer dtype, sharded over its rows, its columns
       or both. Its lower triangle is read.
-    axes: the axes of the mesh that it is sharded over: a name or names for the rows, or a pair
-      (rows, columns) of those. The default is the array's sharding. Inside `jax.jit` on Auto axes
-      that cannot be known, and the default is all axes, by rows.
+    axes: the axes of the mesh that it is sharded over: a name or names for the rows, a pair (rows,
+      columns) of those, or a PartitionSpec. The default is the array's sharding. Inside `jax.jit`
+      on Auto axes that cannot be known, and the default is all axes, by rows.
     grid: (Pr, Pc), the devices' grid in the block-cyclic layout, for a matrix that is sharded over
       one dimension. The default is the nearest to a square. A matrix that is sharded over both has
       the grid of its sharding.

@@ -63,8 +63,9 @@ def qr(a: ArrayLike, mode: str = "reduced", *, axes: Places = None) -> Any:
       both. Batch dimensions may be sharded over other axes of the mesh.
     mode: "reduced", or "r" for R alone.
     axes: the axes of the mesh that the rows are sharded over, or a pair for rows and columns, such
-      as ("x", ("y",)) or (None, "x"). By default they are the array's. Inside `jax.jit` on Auto
-      axes, where these are not known, the rows are sharded over all axes.
+      as ("x", ("y",)) or (None, "x"). A PartitionSpec has the axes of batch dimensions too:
+      P("b", "x", "y"). By default they are the array's. Inside `jax.jit` on Auto axes, where these
+      are not known, the rows are sharded over all axes, and a batch is gathered.
 
   Returns:
     QRResult(Q, R), with k = min(m, n): Q (..., m, k) and R (..., k, n), both sharded as A is. R of

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.sharding import PartitionSpec
 from jax.typing import ArrayLike
 
 import linalg
@@ -116,7 +117,7 @@ def _randomized_svd(rows, rank, width, iterations, a, key):
 @public("rank", "oversampling", "power_iterations", "axes", compiled=False)
 def randomized_svd(
     a: ArrayLike, rank: int, key: ArrayLike, *, oversampling: int = 10, power_iterations: int = 2,
-    axes: str | tuple[str, ...] | None = None
+    axes: str | tuple[str, ...] | PartitionSpec | None = None
 ) -> RandomizedSVDResult:
   """The largest singular values and their vectors, of matrices whose rows are sharded.
 

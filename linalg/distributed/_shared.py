@@ -16,7 +16,7 @@ import linalg.distributed._algorithms as algorithms
 from linalg import ffi
 from linalg._core.algebra import minus, plus
 from linalg._factorizations.matmul import product
-from linalg.distributed._cyclic import Cyclic, cyclic_of, rounded_up
+from linalg.distributed._cyclic import Cyclic, cyclic_of, map_each, rounded_up
 from linalg.distributed._layout import Axes, Layout, map_parts
 from linalg.distributed._redistribution import collect_p, deal_p, even
 from linalg.distributed._slices import cut, put, quotient, window
@@ -45,33 +45,14 @@ class Shared(NamedTuple):
       self, function: Callable[..., Any], operands: str, results: str, *arrays: Any,
       layout: Layout | None = None
   ) -> Any:
-    """Applies `function` to each device's parts of each matrix, one matrix at a time.
+    """Applies `function` to each device's parts of each matrix: `map_each`."""
+    return map_each(
+        self.grid, self.batch, function, operands, results, *arrays, layout=layout)
 
-    `operands` and `results` have a letter for each array: "c" for a matrix in the block-cyclic
-    layout, "m" for one in the caller's or in `layout`, "v" for a vector or number that is the same
-    on all devices of a matrix, and "n" for such an operand that is a number. There may be more
-    batch dimensions in front, which are not sharded.
-    """
-    core = {"c": 2, "v": 1, "n": 0}
-    more = arrays[0].ndim - (3 if operands[0] == "c" else 1) - len(self.batch)
-    leading = [*[None] * more, *[axes or None for axes in self.batch]]
-    own = [axes or None for axes in (layout or self.grid.layout).spec]
-    specs = {
-        "c": PartitionSpec(*leading, self.grid.axes), "m": PartitionSpec(*leading, *own),
-        "v": PartitionSpec(*leading), "n": PartitionSpec(*leading)}
-
-    def body(*arrays):
-      lead = arrays[0].shape[: len(leading)]
-      arrays = [
-          x.reshape(-1, *x.shape[x.ndim - core[kind] :])
-          for x, kind in zip(arrays, operands, strict=True)]
-      call = lambda arrays: jax.tree.leaves(function(*arrays))
-      found = lax.map(call, arrays) if lead else [x[None] for x in call([x[0] for x in arrays])]
-      return [
-          x.reshape(*lead, *([1] if kind == "c" else []), *x.shape[1:])
-          for x, kind in zip(found, results, strict=True)]
-
-    return map_parts(self.grid.layout.mesh, specs, body, operands, results, *arrays)
+  @property
+  def blocks(self) -> Cyclic:
+    """The grid for operations on the whole batch in the block-cyclic layout."""
+    return self.grid._replace(batch=self.batch)
 
   def masked(self, keep: Callable[[Any, Any], Any], x: jax.Array) -> jax.Array:
     """The entries of X that `keep` chooses from their row and column, and zeros."""

@@ -9,10 +9,10 @@ import jax
 import jax.core
 import jax.numpy as jnp
 from jax import lax
-from jax.sharding import AxisType
+from jax.sharding import AxisType, PartitionSpec
 
 from linalg._core.public import public
-from linalg.distributed._layout import Layout, Places, layout_of, partition, placed
+from linalg.distributed._layout import Layout, Places, partition, placed, placed_layout
 
 
 @public("axes", compiled=False)
@@ -48,21 +48,23 @@ def batched(function: Callable[..., Any], *, axes: Places = None) -> Callable[..
     (3, 8, 8)
   """
 
-  if not isinstance(axes, str | tuple | None):
-    raise TypeError(f"batched() takes axes as an option: a string or a tuple; got {type(axes)}.")
+  if not isinstance(axes, str | tuple | PartitionSpec | None):
+    raise TypeError(
+        "batched() takes axes as an option: a string, a tuple or a PartitionSpec; got "
+        f"{type(axes)}.")
 
   @functools.wraps(function)
   def call(stack: jax.Array) -> Any:
     stack = jnp.asarray(stack) if not isinstance(stack, jax.Array) else stack
     if stack.ndim != 3:
       raise ValueError(f"batched takes a stack of matrices [k, m, n], got {stack.shape}")
-    layout = layout_of("batched", stack)
+    layout, places = placed_layout("batched", stack, axes)
     if layout.spec[0]:
       raise ValueError(
           "batched takes a stack whose matrix dimensions are sharded; one that is sharded along "
           f"itself, {jax.typeof(stack).str_short(True)}, is a batch: call the function.")
-    if axes is not None:
-      layout = Layout(layout.mesh, ((), *placed("batched", stack, layout, axes)))
+    if places is not None:
+      layout = Layout(layout.mesh, ((), *placed("batched", stack, layout, places)))
     if not any(layout.spec):
       if AxisType.Auto in layout.mesh.axis_types and isinstance(stack, jax.core.Tracer):
         raise ValueError(

@@ -29,10 +29,10 @@ from linalg.distributed._layout import (
   Layout,
   Places,
   check_columns,
-  layout_of,
   map_parts,
   partition,
   placed_as_rows,
+  placed_layout,
   rows_of,
 )
 from linalg.distributed._qr import check_divides, rows_or_blocks
@@ -324,9 +324,12 @@ def _longer_rows_or_blocks(name: str, a: jax.Array, axes: Places) -> Rows | Shar
   """
   m, n = a.shape[-2:]
   is_pair = isinstance(axes, tuple) and not all(isinstance(x, str) for x in axes)
-  if m >= n or is_pair or (axes is None and layout_of(name, a).spec[-2]):
+  if m >= n or is_pair:
     return rows_or_blocks(name, a, axes)
-  layout: Layout = rows_of(name, a, axes, -1)
+  layout, places = placed_layout(name, a, axes)
+  if places is None and layout.spec[-2]:
+    return rows_or_blocks(name, a, axes)
+  layout = rows_of(name, a, axes, -1)
   *batch, columns, _ = layout.spec
   if n >= layout.devices(columns) * m:
     return None

@@ -28,6 +28,7 @@ from linalg._functions.pinv import default_rtol, threshold
 from linalg.distributed._layout import (
   Axes,
   Layout,
+  Places,
   map_parts,
   partition,
   placed_as_rows,
@@ -305,7 +306,7 @@ def _solution_jvp(rows, rcond, primals, tangents):
   return (x, s), (dx + product(p, product(p, outside, adjoint_a=True)), ds)
 
 
-def tall_or_wide(name: str, a: jax.Array, axes: str | Axes | None) -> tuple[Rows, bool]:
+def tall_or_wide(name: str, a: jax.Array, axes: Places) -> tuple[Rows, bool]:
   """The rows of tall matrices or the columns of wide ones, and whether the matrices are wide."""
   check_matrix(name, a)
   is_wide = a.shape[-2] < a.shape[-1]

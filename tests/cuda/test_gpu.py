@@ -139,6 +139,47 @@ def test_bits_by_panels_do_not_depend_on_the_batch(case, dtype, n, rng):
   _alone_and_bad(case, operands, [slice(0, 2), slice(20, 37)])
 
 
+@pytest.mark.parametrize("n", [160, 352, 600])
+def test_bits_of_eigh_by_panels_do_not_depend_on_the_batch(dtype, n, rng):
+  """Fewer matrices go to the vendor's routine."""
+  if dtype == np.complex128:
+    pytest.skip("cuBLAS's products of complex128 depend on the batch")
+  _alone_and_bad(
+      cases.named("eigh"), (matrices.hermitian(rng, (40,), n, dtype),),
+      [slice(0, 12), slice(20, 37)])
+
+
+@pytest.mark.parametrize("n", [129, 200, 352, 512, 513, 1024])
+@pytest.mark.parametrize("kind", ["general", "equal", "cluster", "graded", "low rank", "tiny"])
+def test_eigh_by_panels(dtype, n, kind, rng):
+  """Spectra that deflate or not. A bad matrix is NaN, alone."""
+  batch, limits = max(n // 64 + 1, 4), np.finfo(dtype)
+  if kind == "general":
+    a = matrices.hermitian(rng, (batch,), n, dtype)
+  else:
+    q = np.linalg.qr(matrices.general(rng, (batch,), n, n, np.result_type(dtype, np.float64)))[0]
+    values = {
+        "equal": 1.0 + np.arange(n) // 9, "cluster": 1 + 8 * limits.eps * np.arange(n),
+        "graded": np.logspace(0, -12, n), "low rank": np.arange(n) * (np.arange(n) < 5.0),
+        "tiny": limits.tiny / limits.eps * (1 + np.arange(n))}[kind]
+    a = q * values @ checks.adjoint(q)
+    a = ((a + checks.adjoint(a)) / 2).astype(dtype)
+  a[1, n - 1, 2] = np.nan
+  w, v, info = map(np.asarray, linalg.eigh_ex(*_put((a,))))
+  alone = np.asarray(linalg.eigvalsh(*_put((a,))))
+  assert np.isnan(w[1]).all() and np.isnan(v[1]).all() and np.isnan(alone[1]).all()
+  np.testing.assert_array_equal(info, -(np.arange(batch) == 1))
+  for i in (0, 2, batch - 1):
+    scale = 2.0 ** -np.frexp(np.abs(a[i]).max())[1]
+    wide = checks.wide(v[i])
+    product = wide * (checks.wide(w[i]) * scale) @ checks.adjoint(wide)
+    assert checks.factorisation(checks.wide(a[i]) * scale, product, checks.eps(v)) <= 10
+    assert checks.orthogonality(v[i]) <= 10
+    assert np.all(np.diff(w[i]) >= 0)
+    atol = 20 * n**0.5 * checks.eps(v) * np.abs(w[i]).max()
+    np.testing.assert_allclose(alone[i], w[i], rtol=0, atol=atol)
+
+
 @pytest.mark.parametrize("shape", [(20, 32), (40, 176), (40, 352), (640, 512), (60, 1024)], ids=str)
 @pytest.mark.parametrize("name", ["cholesky", "qr", "eigh"])
 def test_gates_of_a_contest(name, shape):
@@ -173,7 +214,7 @@ def test_gates_of_a_contest(name, shape):
 
 
 @pytest.mark.parametrize("n", [8, 160])
-@pytest.mark.parametrize("name", ["cholesky", "lu", "qr", "solve", "inv", "det"])
+@pytest.mark.parametrize("name", ["cholesky", "lu", "qr", "solve", "inv", "det", "eigh"])
 def test_more_elements_than_32_bits_count(name, n):
   """More than 2³¹ elements in more than 65,535 matrices. Copies of a matrix have its bits."""
   limit = (_gpus()[0].memory_stats() or {}).get("bytes_limit", 0)

@@ -259,14 +259,41 @@ DISTRIBUTED = {
 }
 
 
+AXES = (("x",), ("y",))
+# Functions of matrices of any shape, which a mesh of 4 x 2 devices shares.
+IN_A_GRID = {
+    "eigh": ("eigh", lambda a: tuple(dist.eigh(a, axes=AXES))),
+    "eigvalsh": ("eigvalsh", lambda a: dist.eigvalsh(a, axes=AXES)),
+    "eigh_generalized": (
+        "eigh_generalized", lambda a, b: tuple(dist.eigh_generalized(a, b, axes=AXES))),
+    "funm_hermitian": ("funm_hermitian", lambda a: dist.funm_hermitian(a, jnp.sin, axes=AXES)),
+    "inverse_pth_root": ("inverse_pth_root", lambda a: dist.inverse_pth_root(a, 4, axes=AXES)),
+    "qr": ("qr", lambda a: dist.qr(a, axes=AXES)),
+    "svd": ("svd_thin", lambda a: dist.svd(a, axes=AXES)),
+    "svdvals": ("svdvals", lambda a: dist.svdvals(a, axes=AXES)),
+    "pinv": ("pinv", lambda a: dist.pinv(a, axes=AXES)),
+    "polar": ("polar", lambda a: dist.polar(a, axes=AXES)),
+}
+# docs/distributed_limits.md: their second derivatives are not those of close eigenvalues.
+OF_CLOSE, CLOSE = ("funm_hermitian", "inverse_pth_root"), ("clustered", "nearly_defective")
+
+
 @pytest.mark.extended
 @pytest.mark.parametrize("dtype", [np.float64, np.complex128])
-@pytest.mark.parametrize("name", DISTRIBUTED)
-def test_distributed(name, dtype, rng):
+@pytest.mark.parametrize("name, devices", [
+    *((name, (2,)) for name in DISTRIBUTED), *((name, (4, 2)) for name in IN_A_GRID)],
+    ids=lambda x: x if isinstance(x, str) else "x".join(map(str, x)))
+def test_distributed(name, devices, dtype, rng):
   """The errors are those of the function on one device."""
-  of, call = DISTRIBUTED[name]
+  of, call = (DISTRIBUTED if len(devices) == 1 else IN_A_GRID)[name]
   case = dataclasses.replace(cases.named("polar" if of == GRAM else of), name=of, call=call)
   kinds = [kind for kind in hard_operands.KINDS if (of, kind) not in WITHOUT]
-  with jax.set_mesh(make_mesh((2,), ("x",), devices=jax.devices()[:2])):
+  count = np.prod(devices)
+  with jax.set_mesh(make_mesh(devices, ("x", "y")[: len(devices)], devices=jax.devices()[:count])):
     found = digits_of_derivatives.errors(case, kinds, dtype, rng)
-  assert set(found) == set(kinds) and not _beyond(found, 100)
+  assert set(found) == set(kinds)
+  for kind in CLOSE if len(devices) == 2 and name in OF_CLOSE else ():
+    found[kind] = {
+        mode: error for mode, error in found[kind].items()
+        if mode in ("value", "forward", "reverse")}
+  assert not _beyond(found, 100)

@@ -1,5 +1,6 @@
 """Programs of few phases, for tests of one matrix on several devices."""
 
+import jax
 import pytest
 
 from linalg.distributed import _cyclic, _reflectors
@@ -19,5 +20,11 @@ def few_phases(request, monkeypatch):
 
 @pytest.fixture
 def in_a_grid(monkeypatch):
-  """Few devices form a grid for reflectors, as many do by default."""
+  """Few devices form a grid for reflectors, as many do by default.
+
+  Traces of compiled functions do not show it, so none may be left.
+  """
+  jax.clear_caches()
   monkeypatch.setattr(_reflectors, "_MOST_ROWS", 1)
+  yield
+  jax.clear_caches()

@@ -36,6 +36,18 @@ def check(a, w, v):
   assert checks.factorisation(a, (wide * checks.wide(w)) @ checks.adjoint(wide), eps) <= LIMIT
 
 
+def check_subset(some, w, v, first):
+  """Eigenvalues have the bits of all. Vectors may differ in the last ones: products of XLA do.
+
+  They have the signs of all. So a difference of some roundings is a difference of vectors.
+  """
+  values, vectors = (np.asarray(x) for x in some)
+  last = first + len(values)
+  np.testing.assert_array_equal(values, np.asarray(w)[first:last])
+  assert checks.orthogonality(vectors) <= LIMIT
+  close(vectors, np.asarray(v)[:, first:last], vectors.dtype, 10)
+
+
 @each_result
 def test_results(layout, kind, dtype, rng):
   """V is sharded like A; eigenvalues and info are on all devices."""
@@ -63,10 +75,10 @@ def test_results_in_a_grid(layout, n, dtype, rng, in_a_grid):
   with jax.set_mesh(mesh):
     (w, v), alone, some = quick_jit(lambda a: (
         tuple(dist.eigh(a, axes=axes)), dist.eigvalsh(a, axes=axes),
-        dist.eigh(a, axes=axes, subset_by_index=(n // 2, n)).eigenvectors))(a)
+        tuple(dist.eigh(a, axes=axes, subset_by_index=(n // 2, n)))))(a)
   check(a, w, v)
   np.testing.assert_array_equal(alone, w)
-  np.testing.assert_array_equal(some, np.asarray(v)[:, n // 2 :])
+  check_subset(some, w, v, n // 2)
 
 
 def check_types(types):
@@ -120,10 +132,7 @@ def test_subsets(layout, subset, rng):
   """The wanted eigenvectors, and their derivatives, are columns of all."""
   a = hermitian(rng, N, np.float64)
   x, (first, last) = place(a, layout, AxisType.Explicit), subset
-  w, v = dist.eigh(x, subset_by_index=subset)
-  all_w, all_v = dist.eigh(x)
-  np.testing.assert_array_equal(w, all_w[first:last])
-  close(v, np.asarray(all_v)[:, first:last], np.float64)
+  check_subset(dist.eigh(x, subset_by_index=subset), *dist.eigh(x), first)
 
   def loss(eigh, a):
     w, v = eigh(a)
@@ -455,8 +464,9 @@ def test_a_sharded_batch(kind, rng):
     one = dist.eigh(jax.device_put(a[i], NamedSharding(alone, P("x", "y"))))
     for mine, theirs in zip((w[i], v[i]), one, strict=True):
       np.testing.assert_array_equal(mine, theirs)
-  some = dist.eigh(x, subset_by_index=(3, 7))
-  np.testing.assert_array_equal(some.eigenvectors, v[..., 3:7])
+  some = jax.device_get(dist.eigh(x, subset_by_index=(3, 7)))
+  for i in (0, 1, 3):
+    check_subset([x[i] for x in some], w[i], v[i], 3)
   with jax.set_mesh(mesh):
     program = quick_compile(lambda a: tuple(dist.eigh(a, axes=AXES)), (x,))
   for count in (2, 4):
@@ -496,14 +506,102 @@ def test_derivatives_of_a_sharded_batch(name, kind, rng):
     close(mine, theirs, np.float64, 1e6)
 
 
+@pytest.mark.extended
+@pytest.mark.parametrize("kind", [AxisType.Explicit, AxisType.Auto])
+def test_a_sharded_batch_of_pairs(kind, rng):
+  """One matrix B that is not positive definite spoils its own pair. B may serve the whole batch."""
+  n = 16
+  mesh = make_mesh((2, 2, 2), ("z", "x", "y"), kind)
+  a = np.stack([hermitian(rng, n, np.complex128) for _ in range(4)])
+  b = np.stack([matrices.positive_definite(rng, (), n, np.complex128) for _ in range(4)])
+  spoilt = b.copy()
+  spoilt[1] -= 2 * np.linalg.norm(b[1]) * np.eye(n)
+  put = lambda x, *spec: jax.device_put(x, NamedSharding(mesh, P(*spec)))
+  x, y = put(a, "z", "x", "y"), put(b, "z", "x", "y")
+  w, v = dist.eigh_generalized(x, y)
+  assert v.sharding.is_equivalent_to(x.sharding, 3)
+  assert w.sharding.is_equivalent_to(NamedSharding(mesh, P("z")), 2)
+  found = jax.device_get(dist.eigh_generalized(x, put(spoilt, "z", "x", "y")))
+  assert all(np.isnan(z[1]).all() for z in found)
+  for mine, theirs in zip(found, (w, v), strict=True):
+    np.testing.assert_array_equal(mine[[0, 2, 3]], np.asarray(theirs)[[0, 2, 3]])
+  shared = jax.device_get(dist.eigh_generalized(x, put(b[0], "x", "y")))
+  some = jax.device_get(dist.eigh_generalized(x, y, subset_by_index=(2, 6)))
+  w, v = jax.device_get((w, v))
+  for i in range(4):
+    for (values, vectors), one in (((w, v), b[i]), (shared, b[0])):
+      values, vectors = values[i], vectors[i]
+      close(a[i] @ vectors, one @ vectors * values, np.complex128, 1e5)
+      close(vectors.conj().T @ one @ vectors, np.eye(n), np.complex128, 1e5)
+    close(some.eigenvectors[i], v[i][:, 2:6], np.complex128)
+
+  def slopes(module, a, b):
+    loss = lambda a, b: jnp.sum(jnp.sin(module.eigh_generalized(a, b)[0]))
+    return jax.grad(loss, (0, 1))(a, b)
+
+  with jax.set_mesh(mesh):
+    found = quick_jit(functools.partial(slopes, dist))(x, y) if kind == AxisType.Explicit \
+        else quick_jit(functools.partial(slopes, _Specified()))(x, y)
+  expected = slopes(linalg, a, b)
+  sums = lambda x: np.asarray(x) + np.asarray(x).conj().swapaxes(1, 2)
+  for mine, theirs in zip(found, expected, strict=True):
+    close(sums(mine), sums(theirs), np.complex128, 1e6)
+
+
+class _Specified:
+  """The functions of linalg.distributed, with the sharding of a batch."""
+
+  def __getattr__(self, name):
+    return functools.partial(getattr(dist, name), axes=P("z", "x", "y"))
+
+
+OF_BATCHES = {
+    "eigvalsh": lambda m, a: m.eigvalsh(a),
+    "eigh": lambda m, a: tuple(m.eigh(a)),
+    "gradient": lambda m, a: jax.grad(lambda a: jnp.sum(m.eigvalsh(a) ** 3))(a),
+    "eigh_generalized": lambda m, a: tuple(m.eigh_generalized(a, a)),
+    "inverse_pth_root": lambda m, a: m.inverse_pth_root(a, 2),
+    "svd": lambda m, a: tuple(m.svd(a)), "qr": lambda m, a: tuple(m.qr(a)),
+    "polar": lambda m, a: m.polar(a), "pinv": lambda m, a: m.pinv(a)}
+
+
+@pytest.mark.parametrize("name", [
+    "eigvalsh", *[pytest.param(x, marks=pytest.mark.extended) for x in list(OF_BATCHES)[1:]]])
+def test_a_specification(name):
+  """On Auto axes inside `jit` a batch moves no more than on Explicit axes, which show its sharding.
+
+  No device holds more than its own matrices.
+  """
+  n, found = 16, {}
+  for kind in (AxisType.Auto, AxisType.Explicit):
+    mesh = make_mesh((2, 2, 2), ("z", "x", "y"), kind)
+    module = _Specified() if kind == AxisType.Auto else dist
+    x = jax.ShapeDtypeStruct(
+        (4, n, n), np.float64, sharding=NamedSharding(mesh, P("z", "x", "y")))
+    with jax.set_mesh(mesh):
+      program = quick_compile(functools.partial(OF_BATCHES[name], module), (x,))
+    found[kind] = dist.report(program).moved
+    for count in (2, 4):
+      assert f"f64[{count},{n},{n}]" not in program.as_text()
+  assert 0 < found[AxisType.Auto] <= found[AxisType.Explicit]
+
+
+@pytest.mark.parametrize("axes", [P("x", "y", None, None), P(None, "x", "x"), P("w", "x")])
+def test_errors_of_specifications(axes):
+  a = jax.device_put(np.zeros((2, 8, 8)), NamedSharding(mesh_of("both")[0], P()))
+  with pytest.raises(ValueError, match="at most 3 entries.* of different axes"):
+    dist.eigh(a, axes=axes)
+
+
 def test_errors_of_sharded_batches():
-  """A batch on all axes leaves none for the matrix; pairs take a batch on all devices."""
-  mesh = make_mesh((4, 2), ("x", "y"), AxisType.Auto)
+  """A batch on all axes leaves none for the matrix. Pairs are sharded alike."""
+  mesh = make_mesh((4, 2), ("x", "y"), AxisType.Explicit)
   put = lambda *spec: jax.device_put(np.zeros((8, 8, 8)), NamedSharding(mesh, P(*spec)))
   with pytest.raises(ValueError, match="sharded over all axes of the mesh; use linalg.eigh"):
     dist.eigh(put(("x", "y")))
-  with pytest.raises(ValueError, match="batch is sharded.*linalg.eigh_generalized"):
-    dist.eigh_generalized(put("x", "y"), put("x", "y"))
+  for spec in (("x", "y"), ("y", "x"), (None, "x", "y")):
+    with pytest.raises(linalg.ffi.ShardingTypeError, match=r"b is .*reshard\(b, .*'x', None, 'y'"):
+      dist.eigh_generalized(put("x", None, "y"), put(*spec))
 
 
 @pytest.mark.extended

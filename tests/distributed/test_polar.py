@@ -217,7 +217,7 @@ def test_square(layout, dtype, rng):
     (np.complex128, AxisType.Explicit), (np.float64, AxisType.Auto)])
 def test_derivatives_of_square(dtype, kind, rng):
   """Forward over reverse equals that of `linalg.polar`, and no device holds the matrix."""
-  n = 16
+  n = 24
   host = [matrices.general(rng, (), n, n, dtype) for _ in range(2)]
   lie = [one_matrix.place(x, "both", kind) for x in host]
 

@@ -155,6 +155,16 @@ def test_scales_of_derivatives(m, axes, rng):
 @pytest.mark.parametrize("m,n", [(8, 8), (16, 8), (8, 16)])
 def test_a_sharded_batch(m, n, kind, rng):
   """The batch lies on one axis of the mesh, and the matrices on others."""
+  check_sharded_batch(m, n, kind, rng)
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("kind", [AxisType.Explicit, AxisType.Auto])
+def test_a_sharded_batch_in_a_grid(kind, rng, in_a_grid):
+  check_sharded_batch(8, 16, kind, rng)
+
+
+def check_sharded_batch(m, n, kind, rng):
   mesh = make_mesh((2, 2, 2), ("z", "x", "y"), kind)
   place_batch = lambda x, *spec: jax.device_put(x, NamedSharding(mesh, P("z", *spec)))
   a, b = rng.standard_normal((2, m, n)), rng.standard_normal((2, m, 2))

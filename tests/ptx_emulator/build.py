@@ -43,7 +43,8 @@ HEADER = HERE / "translated.h"
 ALL = sorted(path.stem for path in (ROOT / "kernels/cuda").glob("*.cu"))
 # Files whose functions other files use.
 NEEDS = {
-    "cholesky": ["triangular_solve"], "det": ["lu"], "eigh_tridiagonal": ["eigh"],
+    "cholesky": ["triangular_solve"], "det": ["lu"], "eigh": ["eigh_panels"],
+    "eigh_tridiagonal": ["eigh"],
     "lu": ["triangular_solve"], "solve": ["lu"], "svd": ["svd_blocks"],
     "svd_blocks": ["qr"], "triangular_solve": ["lu"]}
 

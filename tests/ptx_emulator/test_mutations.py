@@ -302,9 +302,10 @@ def _householder_product(kernel, n, batch, spare, blocks=1, shared=227):
              lambda n: [((n, n), F)], _of_product, {}, blocks, spare, shared)
 
 
-def _eigh(kernel, n, batch, spare, blocks=1):
+def _eigh(kernel, n, batch, spare, blocks=1, shared=227):
   return Run(kernel, "linalg_eigh", n, batch, _hermitian,
-             lambda n: [((n,), F), ((n, n), F), ((), I)], _of_eigh, HERMITIAN, blocks, spare)
+             lambda n: [((n,), F), ((n, n), F), ((), I)], _of_eigh, HERMITIAN, blocks, spare,
+             shared)
 
 
 def _solve(kernel, n, batch, spare, blocks=1):
@@ -399,6 +400,9 @@ OTHERS = [
     _eigh("RunTeams.*ReduceEighIfLb1E", 12, 513, 7, blocks=64),
     _eigh("RunTeams.*RotateEighIfE", 12, 513, 3, blocks=64),
     _eigh("RunTeams.*RotateEighIfE", 20, 2, 3),
+    _eigh("RunTeams.*ReduceEighPanelIfE", 65, 2, 4, shared=16),
+    _eigh("RunTeams.*SolveEighLeafIfE", 65, 2, 3, shared=16),
+    _eigh("RunTeams.*DeflateEighIfE", 65, 2, 0, shared=16),
     _qr("RunTeams.*QrPanelIfE", 44, 2, 3, shared=5),
     _householder_product("RunTeams.*QrPanelIfE", 44, 2, 2, shared=5),
     _solve("RunWarps.*WarpSolveIfLi32E.*SolvedE1", 20, 3, 6),
