@@ -44,7 +44,7 @@ CONTEST_OPS = ["qr", "eigh", "cholesky", "lu", "solve", "inv"]
 MAIN_OPS = ["cholesky", "lu", "qr", "eigh", "solve", "inv", "det"]
 # One process measures while the others make operands and compile.
 GRID = ["--platform", "gpu", "--jobs", "8", "--rounds", "7", "--slow-call", "0.4", "--no-ceilings"]
-# Suites for the CPU that call handlers which tests/cuda/test_gpu.py does not call.
+# Suites for the CPU that call handlers which tests/cuda/gpu does not call.
 SUITES = [f"tests/{name}.py" for name in (
     "values/test_block_tridiagonal", "values/test_kalman", "values/test_kalman_derivatives",
     "values/test_kalman_operands", "values/test_cholesky_jittered",
@@ -89,7 +89,7 @@ def steps(
 
   def on_gpu(seconds: float, *arguments: str, processes: int = workers) -> Step:
     return tests(
-        seconds, "-m", "gpu", "tests/cuda/test_gpu.py", *arguments, processes=processes)
+        seconds, "-m", "gpu", "tests/cuda/gpu", *arguments, processes=processes)
 
   def benchmark(name: str, seconds: float, *arguments: str, speedups: bool = True) -> Step:
     samples = str(output / f"{name}.json")

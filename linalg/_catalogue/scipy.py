@@ -63,6 +63,14 @@ BANDED = Behaviour(
     ("values/test_banded.py::test_solve_banded", "values/test_banded.py::test_failures",
      "values/test_banded.py::test_corners"))
 
+STRUCTURES = Behaviour(
+    "`assume_a=` takes SciPy's names of structures; elements that a structure excludes are not "
+    "read",
+    ("values/test_scipy_structures.py::test_structures",
+     "values/test_scipy_structures.py::test_singular_structures",
+     "values/test_scipy_structures.py::test_derivatives",
+     "values/test_scipy_structures.py::test_sharded"))
+
 
 def _projector(q):
   return q @ q.mT.conj()
@@ -403,10 +411,25 @@ SCIPY_FUNCTIONS: tuple[Function, ...] = (
             "of a general matrix": lambda m, a, p, b: m.eigh(a, None, False, True),
         }),
     _otherwise(
-        "inv",
+        "eigh_tridiagonal", arguments=(EYE[0], EYE[0, 1:]),
+        behaviours=(Behaviour(
+            "select='v', of eigenvalues in an interval, outside of `jit` and `vmap`",
+            ("values/test_scipy_structures.py::test_tridiagonal_in_an_interval",)),),
+        results={
+            "eigh_tridiagonal(a, a)": "Arrays2",
+            "eigh_tridiagonal(a, a, eigvals_only=True)": "Array"},
+        calls={
+            "": lambda m, a, p, b: m.eigh_tridiagonal(
+                p[0].real, b[1:, 0].real, eigvals_only=True),
+        }),
+    _otherwise(
+        "inv", behaviours=(STRUCTURES,),
+        results={"inv(a)": "Array", 'inv(a, assume_a="her", lower=True)': "Array"},
         calls={"": lambda m, a, p, b: m.inv(a)}),
     _otherwise(
-        "lu", results={"lu(a)": "Arrays3", "lu(a, True)": "Arrays2"},
+        "lu",
+        results={
+            "lu(a)": "Arrays3", "lu(a, True)": "Arrays2", "lu(a, p_indices=True)": "Arrays3"},
         calls={
             "": lambda m, a, p, b: m.lu(a),
             "permuted": lambda m, a, p, b: m.lu(b, True),
@@ -429,7 +452,7 @@ SCIPY_FUNCTIONS: tuple[Function, ...] = (
             "of a vector": lambda m, a, p, b: m.qr_multiply(a, b[:, 0]),
         }),
     _otherwise(
-        "solve",
+        "solve", behaviours=(STRUCTURES,), results={"solve(a, a, transposed=True)": "Array"},
         calls={
             "": lambda m, a, p, b: m.solve(a, b),
             "of a vector": lambda m, a, p, b: m.solve(a, b[:, 0]),

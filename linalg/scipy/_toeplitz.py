@@ -138,7 +138,8 @@ def _operands(name, c_or_cr, b, second):
     if len(c_or_cr) != 2:
       raise ValueError(
           f"{name}: c_or_cr must be an array c or a pair (c, r), got a tuple of {len(c_or_cr)}.")
-    (c, r, b), dtype = as_arrays(name, *c_or_cr, b)
+    pair = (jnp.asarray(x) if isinstance(x, list) else x for x in c_or_cr)
+    (c, r, b), dtype = as_arrays(name, *pair, b)
   else:
     (c, b), dtype = as_arrays(name, c_or_cr, b)
     r = c.conj()

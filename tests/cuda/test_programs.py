@@ -1,7 +1,7 @@
 """Tests of the CUDA backend that need no GPU.
 
 The module loads and registers its targets. Programs for CUDA call them in every mode of sharding,
-as programs for the CPU do. test_gpu.py has the rest.
+as programs for the CPU do. tests/cuda/gpu has the rest.
 """
 
 import collections

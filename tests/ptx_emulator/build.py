@@ -30,7 +30,7 @@ NVCC = [
     "-Xcompiler=-fPIC,-Wno-unknown-pragmas,-Wno-psabi,-ffp-contract=off", f"-I{ROOT}"]
 HOST = [
     *(HERE / name for name in (
-        "block.cc", "fibers.cc", "handlers.cc", "kernels.cc", "memory.cc", "runtime.cc",
+        "alone.cc", "block.cc", "fibers.cc", "handlers.cc", "kernels.cc", "memory.cc", "runtime.cc",
         "vendor.cc")),
     ROOT / "kernels/cuda/handles.cc"]
 # Operations are fused and rounded exactly as PTX says. Compiling a kernel takes longer than most

@@ -567,6 +567,7 @@ TESTED: dict[str, Tested] = {
     "ordqz": Tested(
         _pencil, None, lambda a, b: scipy.linalg.ordqz(a, b, "iuc"), error=qz_error),
     "eig_generalized": Tested(_pencil, None, scipy.linalg.eig, error=eig_error),
+    "eig_left_generalized": Tested(_pencil, None, scipy.linalg.eig, error=eig_error),
     "eigvals_generalized": Tested(_pencil, None, scipy.linalg.eigvals, error=trace_error),
     "rq": Tested(
         _wide, None, lambda a: scipy.linalg.rq(a, mode="economic"),
