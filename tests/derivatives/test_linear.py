@@ -252,7 +252,8 @@ def test_block_tridiagonal(steps, d, k, dtype, rng):
 
   @quick_jit
   def transposed(diagonal, lower, x, x_ct, logdet_ct):
-    formula = functools.partial(block_tridiagonal._tangents, diagonal, lower, x)
+    kind = block_tridiagonal._operations(steps)
+    formula = functools.partial(block_tridiagonal._tangents, kind, diagonal, lower, x)
     return jax.linear_transpose(
         lambda *tangents: tuple(formula(*tangents)), diagonal, lower, x)((x_ct, logdet_ct))
 
