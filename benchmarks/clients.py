@@ -43,7 +43,8 @@ from rich.table import Table
 
 import linalg
 from jobs import ENVIRONMENT, turn
-from run import describe_machine, installed, measure, summarise, write
+from records import describe_machine, installed, write
+from timing import measure, summarise
 
 
 class Program(NamedTuple):

@@ -28,7 +28,8 @@ from rich.table import Table
 
 import linalg
 from jobs import ENVIRONMENT
-from run import describe_run, installed, measure, summarise, write
+from records import describe_run, installed, write
+from timing import measure, summarise
 
 MOST_ATTEMPTS = 3
 Parameters = dict[str, Any]  # of a row, in its order in the table

@@ -149,7 +149,7 @@ def main() -> None:
     cells.append(alone(*row, args.limit))
     print(cells[-1], flush=True)
   if args.output:
-    from run import describe_run, write
+    from records import describe_run, write
 
     write(args.output, describe_run("distributed_spectra.py", ()), cells)
 

@@ -27,9 +27,13 @@ TRANSPOSITIONS = {"N N": (0, 0), "N C": (0, 2), "C N": (2, 0)}
 
 
 def shapes() -> list[tuple[int, int, int]]:
-  """The trailing updates, and the products of reflectors, in the middle of a factorisation."""
+  """The trailing updates, and the products of reflectors, in the middle of a factorisation.
+
+  For eigh, also the last join of divide and conquer, and a panel's products with all vectors.
+  """
   found = []
   for n in ORDERS:
+    found += [(n // 2, n, n // 2), (WIDTHS[-2], n, n // 2)]
     for width in WIDTHS:
       left = n // 2
       found += [(left, left, width), (width, left, left), (left, width, width)]

@@ -18,7 +18,7 @@ import sys
 import tempfile
 from typing import Any
 
-import run
+import records
 
 HERE = pathlib.Path(__file__).parent
 SMALL = ("cholesky", "lu", "qr", "eigh", "solve", "inv", "det", "slogdet")
@@ -84,9 +84,9 @@ def main() -> None:
               for cell in found["cells"] if "skipped" in cell]
   if missing:
     sys.exit(f"Not measured: {', '.join(missing)}.")
-  header = run.describe_run("readme.py", ())
+  header = records.describe_run("readme.py", ())
   header["versions"] |= clients["versions"]
-  run.write(args.output, header | {"clients": programs}, found["cells"])
+  records.write(args.output, header | {"clients": programs}, found["cells"])
   print(f"Wrote {args.output}")
 
 

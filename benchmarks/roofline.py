@@ -36,7 +36,8 @@ import jax
 import numpy as np
 from rich.console import Console
 
-import run
+import records
+import timing
 from linalg._catalogue import TABLE
 from roofline_worker import CONTENDERS, DTYPES
 
@@ -294,9 +295,9 @@ def ceilings_of(kept: dict[tuple[str, int], Kept]) -> dict[str, dict[str, Any]]:
         continue
       least = row["warm"][1]
       if op == "copy":
-        of_cores["bytes"] = run._rounded(float(found.versions["nbytes"]) / least)
+        of_cores["bytes"] = timing.rounded(float(found.versions["nbytes"]) / least)
       elif op == "product":
-        rate = run._rounded(work_of(row)["flops"] / least)
+        rate = timing.rounded(work_of(row)["flops"] / least)
         if rate > of_cores.get(dtype, (0,))[0]:
           of_cores[dtype] = [rate, name]
   return ceilings
@@ -320,7 +321,7 @@ def main() -> None:
   args.limit = args.limit or (30.0 if args.quick else 75.0)
   jax.config.update("jax_platforms", "cpu")
   console = Console(highlight=False)
-  all_cores = run.available_cores()
+  all_cores = records.available_cores()
   kept: dict[tuple[str, int], Kept] = {}
   missing: dict[str, str] = {}
   with tempfile.TemporaryDirectory() as temporary:
@@ -354,12 +355,12 @@ def main() -> None:
             {x: cell[x] for x in ("op", "n", "batch", "dtype")}
             | {"cores": cores, "regime": regime} | work_of(cell) | {"seconds": seconds}
             | ({"failed": failures} if failures else {}))
-  header = run.describe_run("roofline.py", ()) | {
+  header = records.describe_run("roofline.py", ()) | {
       "contenders": {name: found.versions for (name, _), found in kept.items() if found.rows},
       "ceilings": ceilings_of(kept), "missing": missing}
-  path = args.output or run.default_output(header["machine"])
+  path = args.output or records.default_output(header["machine"])
   path.parent.mkdir(parents=True, exist_ok=True)
-  run.write(path, header, rows)
+  records.write(path, header, rows)
   console.print(f"Wrote {path}", soft_wrap=True)
 
 

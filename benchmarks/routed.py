@@ -24,7 +24,8 @@ import numpy as np
 from jax import lax
 
 import linalg
-import run
+import records
+import timing
 from linalg._catalogue import matrices
 
 SIZES = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
@@ -148,7 +149,7 @@ def cells_of(args: argparse.Namespace) -> list[dict[str, Any]]:
 def measure_cell(cell: dict[str, Any], args: argparse.Namespace) -> dict[str, Any]:
   function, make = CASES[cell["op"]]
   rng = np.random.default_rng(0)
-  dtype = run.DTYPES[cell["dtype"]]
+  dtype = records.DTYPES[cell["dtype"]]
   operands = make(rng, (args.calls, cell["batch"]), cell["n"], dtype)
   placed = [jax.device_put(x) for x in operands]
 
@@ -160,11 +161,11 @@ def measure_cell(cell: dict[str, Any], args: argparse.Namespace) -> dict[str, An
       compiled = jax.jit(program).lower(*operands).compile()
     return lambda: jax.block_until_ready(compiled(*placed))
 
-  result = run.summarise(run.measure(
+  result = timing.summarise(timing.measure(
       {"ours": contestant(True), "stock": contestant(False)}, args.rounds, args.seconds_per_cell,
       clock=time.process_time if args.cpu_time else time.perf_counter))
   result["seconds"] = {
-      name: run._rounded(seconds / args.calls) for name, seconds in result["seconds"].items()}
+      name: timing.rounded(seconds / args.calls) for name, seconds in result["seconds"].items()}
   return result
 
 
@@ -206,7 +207,7 @@ def measure_all(args: argparse.Namespace) -> tuple[list[dict[str, Any]], list[di
 
 def compact(row: dict[str, Any]) -> dict[str, Any]:
   """A row with fewer names, for a file of thousands."""
-  microseconds = {name: run._rounded(1e6 * x) for name, x in row["seconds"].items()}
+  microseconds = {name: timing.rounded(1e6 * x) for name, x in row["seconds"].items()}
   ratio = row["speedup"]["stock"]
   return {key: row[key] for key in ("op", "n", "batch", "dtype")} | {
       "us": [microseconds["ours"], microseconds["stock"]],
@@ -236,8 +237,8 @@ def main() -> None:
   jax.config.update("jax_platforms", "cpu")
   rows, left = measure_all(args)
   if args.output:
-    header = run.describe_run("routed.py", ["jax", "scipy"])
-    run.write(args.output, header | {"not_measured": len(left)}, [compact(row) for row in rows])
+    header = records.describe_run("routed.py", ["jax", "scipy"])
+    records.write(args.output, header | {"not_measured": len(left)}, [compact(row) for row in rows])
   slow = sorted((row for row in rows if speedup(row) < args.below), key=speedup)
   print()
   for row in slow:

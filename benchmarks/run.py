@@ -1,8 +1,7 @@
 """Times `linalg` against stock JAX, and other libraries if asked, and writes the times as JSON.
 
-The contestants of a cell (operation, n, batch, dtype) take turns in one process. A slow phase of
-the machine then slows them all, and the ratio of one round keeps its meaning. At the end
-benchmarks/report.py shows the result.
+The contestants of a cell (operation, n, batch, dtype) take turns in one process, as timing.py says.
+At the end benchmarks/report.py shows the result.
 """
 
 import argparse
@@ -11,23 +10,16 @@ import concurrent.futures
 import contextlib
 import datetime
 import functools
-import gc
 import importlib
 import importlib.metadata
 import importlib.util
 import json
 import math
-import os
 import pathlib
-import platform
-import random
-import re
 import shlex
 import signal
-import subprocess
 import sys
 import tempfile
-import time
 import traceback
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
@@ -39,11 +31,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 import jobs
-import linalg
 import mkl
-import other_threads
+import records
 import report
+import timing
 from linalg._catalogue import TABLE, Timed
+from records import DTYPES
 
 GRIDS = {
     "full": {
@@ -73,20 +66,6 @@ GRIDS = {
         "memory": 4096,
     },
 }
-
-DTYPES = {
-    "f32": np.dtype(np.float32),
-    "f64": np.dtype(np.float64),
-    "c64": np.dtype(np.complex64),
-    "c128": np.dtype(np.complex128),
-    "i32": np.dtype(np.int32),
-}
-MIN_ROUNDS = 3
-SAMPLE_SECONDS = 2e-3  # a sample repeats its call for at least this long
-WARM_UP_SECONDS = 20e-3  # untimed calls before, which also allocate memory
-LONGEST_WAIT_SECONDS = 0.5  # for threads of the previous contestant
-ISA_FLAGS = ("avx2", "fma", "avx512f", "asimd", "sve")
-THREAD_VARIABLES = ("XLA_FLAGS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 # Contestants
@@ -213,105 +192,6 @@ def functions_of(
       for name, peer in peers.items() if peer.api in case.timed.peers}
 
 
-# Time
-
-
-Clock = Callable[[], float]
-
-
-def _seconds(call: Callable[[], Any], calls: int, clock: Clock = time.perf_counter) -> float:
-  start = clock()
-  for _ in range(calls):
-    call()
-  return clock() - start
-
-
-def _calls_per_sample(call: Callable[[], Any], clock: Clock) -> int:
-  """Expects that `call` has been called, since the first call may compile."""
-  start = time.perf_counter()
-  while time.perf_counter() - start < WARM_UP_SECONDS:
-    call()
-  calls = 1
-  while _seconds(call, calls, clock) < SAMPLE_SECONDS:
-    calls *= 2
-  return calls
-
-
-def wait_for_threads() -> float:
-  """Waits at most LONGEST_WAIT_SECONDS until no other thread of this process works.
-
-  Returns the seconds. It does not wait without /proc, nor if JAX's programs run on a GPU.
-  OpenBLAS's threads spin for about 100 ms after a call, on a processor that the next contestant
-  needs.
-  """
-  start = time.perf_counter()
-  at_rest = 0
-  here = jax.default_backend() == "cpu" and other_threads.TASKS.exists()
-  while here and at_rest < 2 and time.perf_counter() - start < LONGEST_WAIT_SECONDS:
-    at_rest = 0 if other_threads.one_works() else at_rest + 1
-    time.sleep(0.5e-3)
-  return time.perf_counter() - start
-
-
-def measure(
-    contestants: dict[str, Callable[[], Any]], max_rounds: int, max_seconds: float,
-    slow: float = math.inf, clock: Clock = time.perf_counter
-) -> dict[str, list[float]]:
-  """The seconds of a call: for each contestant, one sample in each round.
-
-  Waits for threads do not count in `max_seconds`. A contestant whose call takes more than `slow`
-  seconds has one sample. `clock` is read before and after the calls of a sample.
-  """
-  samples: dict[str, list[float]] = {}
-  calls = {}
-  for name, call in contestants.items():
-    call()  # compiles
-    seconds = math.inf if slow == math.inf else _seconds(call, 1, clock)
-    samples[name] = [seconds] if slow < seconds < math.inf else []
-    if not samples[name]:
-      calls[name] = _calls_per_sample(call, clock)
-  order = list(calls)
-  gc.collect()
-  gc.disable()
-  try:
-    start = time.perf_counter()
-    waited = 0.0
-    for done in range(max_rounds if order else 0):
-      if done >= MIN_ROUNDS and time.perf_counter() - start - waited > max_seconds:
-        break
-      random.shuffle(order)
-      for name in order:
-        waited += wait_for_threads()
-        contestants[name]()  # untimed, since another contestant has filled the caches
-        samples[name].append(_seconds(contestants[name], calls[name], clock) / calls[name])
-  finally:
-    gc.enable()
-  return samples
-
-
-def _rounded(x: float) -> float:
-  return float(f"{x:.4g}")
-
-
-def summarise(samples: dict[str, list[float]]) -> dict[str, Any]:
-  """Median times, and the median and quartiles over rounds of each rival's time over ours."""
-  speedup = {}
-  for rival in [name for name in samples if name != "ours"]:
-    ratios = np.divide(samples[rival], samples["ours"])
-    q1, median, q3 = map(_rounded, np.percentile(ratios, [25, 50, 75]))
-    speedup[rival] = {"median": median, "q1": q1, "q3": q3}
-  return {
-      "rounds": max(map(len, samples.values())),
-      "seconds": {name: _rounded(np.median(times)) for name, times in samples.items()},
-      "speedup": speedup,
-  }
-
-
-def available_cores() -> int:
-  affinity = getattr(os, "sched_getaffinity", None)
-  return len(affinity(0)) if affinity else os.cpu_count() or 1
-
-
 # Ceilings
 
 
@@ -327,21 +207,21 @@ def measure_ceilings(dtypes: list[str]) -> dict[str, float]:
     a = jax.device_put(np.ones((n, n), DTYPES[dtype]))
     multiply = jax.jit(functools.partial(jnp.matmul, precision="highest"))
     product = functools.partial(lambda f, x: f(x, x).block_until_ready(), multiply, a)
-    seconds = min(measure({"product": product}, 7, 2.0)["product"])
+    seconds = min(timing.measure({"product": product}, 7, 2.0)["product"])
     real = 4 if DTYPES[dtype].kind == "c" else 1
-    ceilings[dtype] = _rounded(2.0 * real * n**3 / seconds)
+    ceilings[dtype] = timing.rounded(2.0 * real * n**3 / seconds)
   if jax.default_backend() == "gpu":
     source = jnp.ones(2**28, jnp.float32)
     add_one = jax.jit(lambda x: x + 1)
     copy = lambda: add_one(source).block_until_ready()
-    seconds = min(measure({"copy": copy}, 7, 2.0)["copy"])
-    return ceilings | {"bytes": _rounded(2 * source.nbytes / seconds)}
-  cores = available_cores()
+    seconds = min(timing.measure({"copy": copy}, 7, 2.0)["copy"])
+    return ceilings | {"bytes": timing.rounded(2 * source.nbytes / seconds)}
+  cores = records.available_cores()
   source, target = np.ones((2, cores, 2**25 // cores))
   with concurrent.futures.ThreadPoolExecutor(cores) as pool:
     copy = lambda: list(pool.map(np.copyto, target, source))
-    seconds = min(measure({"copy": copy}, 7, 2.0)["copy"])
-  return ceilings | {"bytes": _rounded(2 * source.nbytes / seconds)}
+    seconds = min(timing.measure({"copy": copy}, 7, 2.0)["copy"])
+  return ceilings | {"bytes": timing.rounded(2 * source.nbytes / seconds)}
 
 
 # Cells
@@ -452,8 +332,8 @@ def measure_cell(
       "bytes": sum(x.size * x.dtype.itemsize for x in (*operands, *results))}
   with jobs.turn(args.turns):
     begin()
-    return work | summarise(
-        measure(contestants, args.rounds, args.seconds_per_cell, args.slow_call))
+    return work | timing.summarise(
+        timing.measure(contestants, args.rounds, args.seconds_per_cell, args.slow_call))
 
 
 def measure_all(
@@ -501,81 +381,7 @@ def measure_all(
       progress.advance(task)
 
 
-# The file
-
-
-def describe_machine(device: Any) -> dict[str, Any]:
-  cpuinfo = pathlib.Path("/proc/cpuinfo")
-  text = cpuinfo.read_text() if cpuinfo.exists() else ""
-  model = re.search(r"model name\s*:\s*(.+)", text)
-  flags = re.search(r"(?:flags|Features)\s*:\s*(.+)", text)
-  flags = flags[1].split() if flags else []
-  return {
-      "cpu": model[1].strip() if model else platform.processor() or platform.machine(),
-      "cores": available_cores(),
-      "isa": [flag for flag in ISA_FLAGS if flag in flags],
-      "platform": device.platform,
-      "device": device.device_kind,
-      "environment": {name: os.environ[name] for name in THREAD_VARIABLES if name in os.environ},
-  }
-
-
-def find_versions(peers: dict[str, Peer]) -> dict[str, str]:
-  packages = ["jax", "jaxlib", "numpy", "scipy"]
-  return {
-      "python": platform.python_version(),
-      "linalg": linalg.__version__,
-      **{name: importlib.metadata.version(name) for name in packages},
-      **{name: peer.library.__version__ for name, peer in peers.items()}}
-
-
-def find_commit() -> str:
-  """The commit of this file's checkout, marked if it has changes; empty if there is none."""
-  git = ["git", "-C", str(pathlib.Path(__file__).parent)]
-  try:
-    done = subprocess.run(
-        [*git, "describe", "--always", "--abbrev=12", "--dirty", "--exclude=*"],
-        capture_output=True, text=True, check=True, timeout=60)
-  except (OSError, subprocess.SubprocessError):
-    return ""
-  return done.stdout.strip()
-
-
-def installed(name: str) -> bool:
-  return importlib.util.find_spec(name) is not None
-
-
-def describe_run(program: str, libraries: Iterable[str]) -> dict[str, Any]:
-  """The header of a file of times of another program here. The libraries may be missing."""
-  return {
-      "machine": describe_machine(jax.devices()[0]),
-      "versions": find_versions({}) | {
-          name: importlib.metadata.version(name) for name in libraries if installed(name)},
-      "commit": find_commit(),
-      "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-      "command": shlex.join(["python", f"benchmarks/{program}", *sys.argv[1:]]),
-  }
-
-
-def default_output(machine: dict[str, Any]) -> pathlib.Path:
-  name = machine["cpu"] if machine["platform"] == "cpu" else machine["device"]
-  name = re.sub(r"\((r|tm)\)", "", name.lower())
-  name = re.sub(r"[^a-z0-9]+", "-", name).strip("-")
-  stem = f"{name}-{datetime.date.today().isoformat()}"
-  folder = pathlib.Path("benchmark-results")  # ignored by git: to commit a run, move its file
-  path, count = folder / f"{stem}.json", 1
-  while path.exists():
-    count += 1
-    path = folder / f"{stem}-{count}.json"
-  return path
-
-
-def write(path: pathlib.Path, header: dict[str, Any], cells: list[dict[str, Any]]) -> None:
-  """Writes JSON with one line for each entry of the header and one for each cell."""
-  compact = functools.partial(json.dumps, separators=(",", ":"))
-  head = ",\n".join(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in header.items())
-  lines = ",\n".join(map(compact, cells))
-  path.write_text(f'{{{head},\n"cells": [\n{lines}\n]}}\n')
+# Arguments
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -606,7 +412,7 @@ def parse_arguments() -> argparse.Namespace:
       help="where to run; `gpu` has a grid of its own, and CuPy as a peer if it is installed")
   add("--rounds", type=int, help="at most so many samples of each contestant in a cell")
   add("--seconds-per-cell", type=float,
-      help=f"no further round after this time, but at least {MIN_ROUNDS}")
+      help=f"no further round after this time, but at least {timing.MIN_ROUNDS}")
   add("--call-limit", type=float, metavar="SECONDS",
       help="skip cells in which one call is estimated to take longer")
   add("--slow-call", type=float, default=math.inf, metavar="SECONDS",
@@ -699,9 +505,9 @@ def run_here(
   except ImportError as error:
     sys.exit(f"--peers: {error}")
   header = {
-      "machine": describe_machine(jax.devices()[0]),
-      "versions": find_versions(peers),
-      "commit": find_commit(),
+      "machine": records.describe_machine(jax.devices()[0]),
+      "versions": records.find_versions(peers),
+      "commit": records.find_commit(),
       "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
       "command": command(),
       "ceilings": {},
@@ -736,9 +542,9 @@ def main() -> None:
     header, cells = run_jobs(args)
   else:
     header = run_here(args, cells)
-  path = args.output or default_output(header["machine"])
+  path = args.output or records.default_output(header["machine"])
   path.parent.mkdir(parents=True, exist_ok=True)
-  write(path, header, cells)
+  records.write(path, header, cells)
   if header["interrupted"]:
     print("Interrupted: what was measured is kept.")
   Console().print(f"Wrote {path}", soft_wrap=True, highlight=False)

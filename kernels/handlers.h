@@ -57,12 +57,17 @@ consteval Backends CpuOnly([[maybe_unused]] std::string_view on_gpu) { return kC
   visit(linalg_cholesky_solve, kBoth, "Tnn Tnk > Tnk", "lower")                                 \
   visit(linalg_cholesky_update, CpuOnly("one triangular solve and sums"), "Tnn Tn > Tnn I",     \
         "downdate")                                                                             \
+  visit(linalg_cholesky_update_vjp, CpuOnly("a scan over rows"), "Tnn Tn Tnn > Tnn Tn",         \
+        "downdate")                                                                             \
   visit(linalg_cholesky_vjp, kBoth, "Tnn Tnn > Tnn", "lower", "symmetrize")                     \
   visit(linalg_det, kBoth, "Tnn > T")                                                           \
   visit(linalg_det_cofactors, kBoth, "Tnn > T Tnn")                                             \
   visit(linalg_eig, kBoth, "Tnn > Cn Cnn I")                                                    \
-  visit(linalg_eig_left, kBoth, "Tnn > Cn Cnn Cnn I")                                           \
   visit(linalg_eig_generalized, CpuOnly("the eigenvectors of a rotated pencil's quotient"),      \
+        "Tnn Tnn > Cn Tn Cnn I")                                                                \
+  visit(linalg_eig_left, kBoth, "Tnn > Cn Cnn Cnn I")                                           \
+  visit(linalg_eig_left_generalized,                                                            \
+        CpuOnly("the eigenvectors of a rotated pencil's quotient"),                             \
         "Tnn Tnn > Cn Tn Cnn Cnn I")                                                            \
   visit(linalg_eigh, kBoth, "Tnn > Rn Tnn I", "lower", "symmetrize")                            \
   visit(linalg_eigh_jvp, kBoth, "Rn Tnn Tnn > Rn Tnn", "lower", "symmetrize")                   \

@@ -3,6 +3,7 @@
 `-m gpu` gives a GPU to the tests that need one, and `--device gpu` gives one to all.
 """
 
+import collections
 import gc
 import os
 import pathlib
@@ -188,8 +189,17 @@ def pytest_configure(config: pytest.Config) -> None:
     jax.config.update("jax_platforms", "cpu")
 
 
+def _one_of_each(items: list[pytest.Item]) -> list[pytest.Item]:
+  """Leaves the middle one of a test's values of parameters, if its module has ONE_OF_EACH."""
+  tests = collections.defaultdict(list)
+  for item in items:
+    chooses = getattr(getattr(item, "module", None), "ONE_OF_EACH", False)
+    tests[item.nodeid.partition("[")[0] if chooses else item].append(item)
+  return [some[len(some) // 2] for some in tests.values()]
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-  items[:] = [item for item in items if not _makes_no_difference(item)]
+  items[:] = [item for item in _one_of_each(items) if not _makes_no_difference(item)]
   for item in items:
     if _is_slow(item) or selection.is_extended_value(item):
       item.add_marker("extended")

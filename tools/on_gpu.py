@@ -44,9 +44,10 @@ CONTEST_OPS = ["qr", "eigh", "cholesky", "lu", "solve", "inv"]
 MAIN_OPS = ["cholesky", "lu", "qr", "eigh", "solve", "inv", "det"]
 # One process measures while the others make operands and compile.
 GRID = ["--platform", "gpu", "--jobs", "8", "--rounds", "7", "--slow-call", "0.4", "--no-ceilings"]
-# Suites for the CPU that call handlers which tests/cuda/test_gpu.py does not call.
+# Suites for the CPU that call handlers which tests/cuda/gpu does not call.
 SUITES = [f"tests/{name}.py" for name in (
-    "values/test_block_tridiagonal", "values/test_kalman", "values/test_cholesky_jittered",
+    "values/test_block_tridiagonal", "values/test_kalman", "values/test_kalman_derivatives",
+    "values/test_kalman_operands", "values/test_cholesky_jittered",
     "derivatives/test_linear", "values/test_banded", "values/test_accelerated",
     "values/test_failures")]
 # Sanitizers slow all kernels down, and see each path with one size.
@@ -88,7 +89,7 @@ def steps(
 
   def on_gpu(seconds: float, *arguments: str, processes: int = workers) -> Step:
     return tests(
-        seconds, "-m", "gpu", "tests/cuda/test_gpu.py", *arguments, processes=processes)
+        seconds, "-m", "gpu", "tests/cuda/gpu", *arguments, processes=processes)
 
   def benchmark(name: str, seconds: float, *arguments: str, speedups: bool = True) -> Step:
     samples = str(output / f"{name}.json")
@@ -129,12 +130,13 @@ def steps(
       "install": Step(install, 20 if modules else 240),
       "configuration": Step(python("-c", "import linalg; linalg.show_config()"), 10),
       "smoke": on_gpu(
-          45, "-k", "float32 and (residuals or rules or structured)", "--orders", "5,40"),
+          42, "-k", "float32 and (residuals or rules or structured)", "--orders", "5,40"),
       "contest-f32": contest("f32", 66, *cupy),
       "contest-f64": contest("f64", 45, "scale"),
       "gates": on_gpu(25, "-k", "gates", processes=min(workers, 6)),
+      "eigh": on_gpu(16, "-k", "test_eigh_by_panels and (float32 or complex128)"),
       "systems": benchmark(
-          "systems", 25, "--ops", "cholesky", "cho_solve", "solve", "--shapes", "8192x48",
+          "systems", 24, "--ops", "cholesky", "cho_solve", "solve", "--shapes", "8192x48",
           "8192x96", "--dtypes", "f32", "--seconds-per-cell", "0.1", "--memory", "2800", "--peers",
           "scale"),
       "forward": benchmark(
@@ -145,7 +147,7 @@ def steps(
       "verdicts": Step(
           python(*record), 10, table=["cat", str(output / "verdicts.txt")],
           files=tuple(output / f"crossovers-{bound}.json" for bound in BOUNDS)),
-      "residuals": on_gpu(56, "-k", f"({changed}) and not more_elements and not gates"),
+      "residuals": on_gpu(52, "-k", f"({changed}) and not more_elements and not gates"),
       "bits": on_gpu(32, "-k", "depend_on_the_batch and (float32 or complex128)"),
       "products": Step(
           python("benchmarks/product_bits.py", "--output", str(output / "products.json")), 15,
@@ -156,18 +158,18 @@ def steps(
       "large": on_gpu(22, "-k", "more_elements", processes=0),
       # The scan takes seconds, so it is timed once.
       "block-tridiagonal": recursion(
-          "block-tridiagonal", "block_tridiagonal.py", 30, "--rows", "8", "--shapes", "1x65536",
+          "block-tridiagonal", "block_tridiagonal.py", 27, "--rows", "8", "--shapes", "1x65536",
           "--slow-call", "1", "--long-shapes", "", "--limit", "0"),
       "kalman": recursion(
-          "kalman", "kalman.py", 20, "--functions", "filter", "--shapes", "4096x500", "--limit",
+          "kalman", "kalman.py", 18, "--functions", "filter", "--shapes", "4096x500", "--limit",
           "0"),
       "gradients": benchmark(
-          "gradients", 25, "--gradients", "--ops", *MAIN_OPS, "--sizes", "4", "16", "32",
+          "gradients", 23, "--gradients", "--ops", *MAIN_OPS, "--sizes", "4", "16", "32",
           "--batches", "20000", "--dtypes", "f32", "--seconds-per-cell", "0.05"),
       "clients": Step(
           python("benchmarks/clients.py", "--jobs", "8", "--rounds", "5", "--seconds", "1",
                  "--limit", "25", "--compilations", "1", "--output", str(output / "clients.json")),
-          20, shared, table=["cat", str(output / "clients.txt")]),
+          18, shared, table=["cat", str(output / "clients.txt")]),
       "suites": tests(
           20, "--device", "gpu", "-m", "extended or not extended", *SUITES),
   }

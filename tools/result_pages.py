@@ -39,8 +39,9 @@ def geometric_mean(values: Iterable[float]) -> float:
 
 def described(found: dict[str, Any], path: pathlib.Path, folder: str = "..") -> str:
   machine, versions = found["machine"], found["versions"]
+  cores = "one core" if machine["cores"] == 1 else f"{machine['cores']} cores"
   return (
-      f"`{found['command']}`, {machine['cores']} cores of an {machine['cpu']}, jax "
+      f"`{found['command']}`, {cores} of an {machine['cpu']}, jax "
       f"{versions['jax']}, {found['date'][:10]} ([results]({folder}/{path.relative_to(ROOT)})).\n")
 
 

@@ -249,9 +249,9 @@ def issues(kind: str) -> str:
       "| Issue | Problem | Stock JAX | With this package | Where it does not help |", rows)
 
 
-def issue_times() -> str:
-  """The times of the newest file of results that benchmarks/issues.py has written."""
-  path = result_pages.newest("issues")
+def issue_times(kind: str) -> str:
+  """The times of the newest file of a kind that benchmarks/issues.py has written."""
+  path = result_pages.newest(kind)
   found = result_pages.load(path)
   rows = []
   for cell in found["cells"]:
@@ -269,7 +269,9 @@ def issue_times() -> str:
 PARTS = {
     **{f"issues-{kind}": functools.partial(issues, kind)
        for kind in ("speed", "failures", "gradients", "sharding", "missing")},
-    "issue-times": issue_times, **result_pages.ROOFLINE, **result_pages.README,
+    "issue-times": functools.partial(issue_times, "issues"),
+    "issue-times-one-core": functools.partial(issue_times, "issues-one-core"),
+    **result_pages.ROOFLINE, **result_pages.README,
     **result_pages.RECURSIONS, **result_pages.SPECTRA,
     "by-kind": by_kind, "at-a-glance": at_a_glance, "composed": composed, "handlers": handlers,
     "of-scipy": of_scipy, "signatures": signatures, "migration": migration, "missing": missing,

@@ -181,6 +181,7 @@ LINALG_INLINE void ForEachSquare(int64_t count, Body&& body) {
 
 template <class V, int kPiece = kLanesOf<V>>
 LINALG_INLINE void Pack(const Lane<V>* source, int64_t stride, int64_t count, V* target) {
+  // GCC 12 takes the count `steps - 1` for negative, and warns about the size of the copy below.
   if (count <= 0) return;
   if constexpr (kLanesOf<V> == 1) {
     std::memcpy(target, static_cast<const void*>(source), count * sizeof(V));

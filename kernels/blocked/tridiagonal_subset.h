@@ -33,10 +33,11 @@ class TridiagonalSubset {
 
   TridiagonalSubset(int64_t n, Chosen chosen, bool vectors);
 
-  // Finds the chosen part of the matrix with diagonal d and n - 1 elements e beside it. Returns
+  // Finds the subset of the matrix with diagonal d and n - 1 elements e beside it. Returns
   // kNotFinite, or how many eigenvalues did not converge.
   int Solve(const R* d, const R* e, const RunTasks& run_tasks);
-  // Finds the part one by one, for finite matrices. Returns false where a vector does not converge.
+  // Finds the subset one by one, for finite matrices. Returns false where a vector does not
+  // converge.
   bool SolveOneByOne(const R* d, const R* e, const RunTasks& run_tasks);
 
   // The chosen eigenvalues, ascending.

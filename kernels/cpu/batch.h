@@ -118,6 +118,8 @@ inline void ForEachRange(::xla::ffi::ThreadPool& pool, int64_t batch, double nan
                          RangeBody body, int64_t most_threads) {
   if (batch == 0) return;
   const double total = nanoseconds * static_cast<double>(batch);
+  // Brief calls do not ask for the number of threads, which takes as long as a tiny matrix.
+  if (total < 2 * kLeastShareNanoseconds) return body(0, batch);
   // The time may be infinite, or too long for an integer. Then all threads have enough work.
   const double shares = std::min(static_cast<double>(batch), total / kLeastShareNanoseconds);
   const int64_t threads =

@@ -5,6 +5,7 @@
 // blocks whatever the number of steps.
 #include "kernels/cpu/block_tridiagonal.h"
 
+#include "kernels/cpu/block_tridiagonal_cotangents.h"
 #include "kernels/cpu/block_tridiagonal_factors.h"
 #include "kernels/cpu/handler.h"
 
@@ -251,6 +252,10 @@ struct SolveLogdetProblem {
 // few operations a step, and chunks take more than twice as many.
 constexpr int64_t kLongScalars = 1 << 17;
 
+bool IsDivided(const Shape& shape, int64_t cols) {
+  return shape.steps >= (IsScalar(ToInt(shape.d), ToInt(cols)) ? kLongScalars : kLongSteps);
+}
+
 void SolveLogdet(ffi::ThreadPool pool, ffi::AnyBuffer diagonal, ffi::AnyBuffer lower,
                  ffi::AnyBuffer b, Result x, Result logdet, Result info) {
   const Shape shape = ReadBlockTridiagonalShape(diagonal);
@@ -263,16 +268,12 @@ void SolveLogdet(ffi::ThreadPool pool, ffi::AnyBuffer diagonal, ffi::AnyBuffer l
                                         .b = Elements<T>(b, batch, core, "b"),
                                         .x = ResultElements<T>(x, batch, core, "x"),
                                         .results = ReadDeterminants<T>(batch, logdet, info)};
-    const int64_t long_steps = IsScalar(ToInt(shape.d), ToInt(cols)) ? kLongScalars : kLongSteps;
-    if (shape.steps < long_steps) return RunSystems<T>(pool, problem);
+    if (!IsDivided(shape, cols)) return RunSystems<T>(pool, problem);
     SolveLogdetInChunks(pool, problem.a, cols, problem.b, problem.x, problem.results);
   });
 }
 
-// The transpose of the derivative of SolveLogdetProblem. Let x̄ and t be the cotangents of x and of
-// log det A, y = A⁻¹ x̄, and S the blocks of A⁻¹. The cotangent of a block on A's diagonal is
-// t S - (y xᴴ + x yᴴ) / 2. That of one below it is twice as much: both triangles add. A is factored
-// again, in one pass: factors in memory would take two more.
+// kernels/cpu/block_tridiagonal_cotangents.h
 template <class T>
 struct SolveLogdetVjpProblem {
   Shape shape;
@@ -285,10 +286,7 @@ struct SolveLogdetVjpProblem {
   T* b_ct;
 
   int64_t cols() const { return count; }
-  int64_t size() const {
-    return FactorsInLanes<T>::Size(shape, count) + (shape.steps + 1) * shape.d * count +
-           (BlocksOfRun(shape.d) + 4) * shape.block();
-  }
+  int64_t size() const { return CotangentsInLanes<T>::Size(shape, count); }
   int64_t most_bytes() const { return kWideGroupBytes + size() * kPartsOf<T> * kRegisterBytes; }
   double moved() const {
     return 4 * shape.rows() * shape.rows() + 3 * shape.rows() * static_cast<double>(count);
@@ -301,40 +299,21 @@ struct SolveLogdetVjpProblem {
   void RunGroup(N n, M k, int64_t i, E* memory) const {
     using V = RealElement<E>;
     const int64_t steps = shape.steps, below = shape.below(), block = n * n, size = n * k;
-    const int64_t run = BlocksOfRun(n), columns = i * steps * size;
-    const FactorsInLanes<E> factors(n, k, steps, memory);
-    E* const solution = factors.end;
-    E* const inverse = solution + steps * size;
-    E* const work = inverse + block;
-    E* const halves = work + 3 * block;  // x / 2 at a step
-    E* const lower = halves + size;      // of a run
-    LoadElements(x + columns, steps * size, steps * size, solution);
+    const int64_t columns = i * steps * size;
+    const CotangentsInLanes<E> lanes(n, k, steps, memory);
+    LoadElements(x + columns, steps * size, steps * size, lanes.solution);
     V logdet;
     LoadElements(logdet_ct + i, 1, 1, &logdet);
     FactorState<V> state;
     if (IsScalar(n, k)) {
-      RunScalars(factors, i, solution, logdet, state);
+      RunScalars(lanes.factors, i, lanes.solution, logdet, state);
       return Fail(i, state);
     }
-    // The conjugate of x̄ is solved for: conjugates of cotangents are gradients.
-    factors.template Forward<T, N, M, /*kConjugate=*/true>(n, k, AllSteps(a, i, x_ct, size), lower,
-                                                           state);
-    const V half = Broadcast<V>(0.5f), minus_twice = Broadcast<V>(-2) * logdet;
-    for (int64_t t = steps - 1; t >= 0; --t) {
-      factors.Back(n, k, t);
-      E *const own = factors.l + t * block, *const beside = factors.adjoints + t * block;
-      const E *const y = factors.y + t * size, *const x = solution + t * size;
-      small::InverseBlocksStep</*kAdjoint=*/true>(n, own, factors.reciprocals + t * n,
-                                                  t < below ? beside : nullptr, inverse, work);
-      for (int j = 0; j < size; ++j) halves[j] = half * x[j];
-      small::OuterProductsCotangent<true>(n, k, logdet, inverse, y, halves, halves, y, own);
-      small::MirrorLower(n, own);
-      if (t < below) {
-        small::OuterProductsCotangent<false>(n, k, minus_twice, work + 2 * block, y + size, x,
-                                             x + size, y, beside);
-      }
-      if (t % run == 0) Store(n, k, factors, i, t);
-    }
+    lanes.factors.template Forward<T, N, M, /*kConjugate=*/true>(n, k, AllSteps(a, i, x_ct, size),
+                                                                 lanes.lower, state);
+    lanes.Back(n, k, logdet, steps,
+               CotangentsOfGroup<T>{a_ct.Diagonal(i), a_ct.Lower(i), b_ct + columns, steps * block,
+                                    below * block, steps * size});
     Fail(i, state);
   }
 
@@ -378,30 +357,6 @@ struct SolveLogdetVjpProblem {
       FillWithNaN(size, b_ct + (i + lane) * size);
     }
   }
-
-  // Writes the results of a run, which begins with step t.
-  template <class E, class N, class M>
-  LINALG_INLINE void Store(N n, M k, const FactorsInLanes<E>& factors, int64_t i, int64_t t) const {
-    const int64_t steps = shape.steps, below = shape.below(), block = n * n, size = n * k;
-    const int64_t run = BlocksOfRun(n), count = std::min(steps - t, run);
-    if (t > 0) {  // the run before
-      Prefetch<E, true>(a_ct.Diagonal(i) + (t - run) * block, steps * block, run * block);
-      Prefetch<E, true>(a_ct.Lower(i) + (t - run) * block, below * block, run * block);
-    }
-    E* const y = factors.y + t * size;
-    const auto conjugate = [&] {
-      if constexpr (!kIsComplex<T>) return;
-      for (int64_t j = 0; j < count * size; ++j) y[j] = Conj(y[j]);
-    };
-    conjugate();
-    StoreElements(y, count * size, steps * size, b_ct + (i * steps + t) * size);
-    conjugate();  // the step before takes y
-    StoreElements(factors.l + t * block, count * block, steps * block,
-                  a_ct.Diagonal(i) + t * block);
-    StoreElements(factors.adjoints + t * block,
-                  std::max<int64_t>(std::min(count, below - t), 0) * block, below * block,
-                  a_ct.Lower(i) + t * block);
-  }
 };
 
 void SolveLogdetVjp(ffi::ThreadPool pool, ffi::AnyBuffer diagonal, ffi::AnyBuffer lower,
@@ -411,16 +366,18 @@ void SolveLogdetVjp(ffi::ThreadPool pool, ffi::AnyBuffer diagonal, ffi::AnyBuffe
   const int64_t batch = shape.batch, cols = SplitBatch(x, 3, "x").cols;
   const CoreShape core = {shape.steps, shape.d, cols};
   DispatchDtype(diagonal.element_type(), [&]<class T>(std::type_identity<T>) {
-    RunSystems<T>(
-        pool, SolveLogdetVjpProblem<T>{
-                  .shape = shape,
-                  .a = ReadBlocks<T>(shape, diagonal, lower),
-                  .count = cols,
-                  .x = Elements<T>(x, batch, core, "x"),
-                  .x_ct = Elements<T>(x_ct, batch, core, "the cotangent of x"),
-                  .logdet_ct = Elements<Real<T>>(logdet_ct, batch, {}, "the cotangent of logdet"),
-                  .a_ct = ReadBlockResults<T>(shape, diagonal_ct, lower_ct),
-                  .b_ct = ResultElements<T>(b_ct, batch, core, "the cotangent of b")});
+    const SolveLogdetVjpProblem<T> problem{
+        .shape = shape,
+        .a = ReadBlocks<T>(shape, diagonal, lower),
+        .count = cols,
+        .x = Elements<T>(x, batch, core, "x"),
+        .x_ct = Elements<T>(x_ct, batch, core, "the cotangent of x"),
+        .logdet_ct = Elements<Real<T>>(logdet_ct, batch, {}, "the cotangent of logdet"),
+        .a_ct = ReadBlockResults<T>(shape, diagonal_ct, lower_ct),
+        .b_ct = ResultElements<T>(b_ct, batch, core, "the cotangent of b")};
+    if (!IsDivided(shape, cols)) return RunSystems<T>(pool, problem);
+    SolveLogdetVjpInChunks(pool, problem.a, cols, problem.x, problem.x_ct, problem.logdet_ct,
+                           problem.a_ct, problem.b_ct);
   });
 }
 

@@ -5,75 +5,16 @@
 // the blocks of the factor where A's blocks were. Beside a separator, B holds the blocks that
 // couple it with the separator before. The fill holds L⁻¹ times the block on the left of each
 // chunk.
+#include "kernels/cpu/block_tridiagonal_chunks.h"
+
+#include <limits>
 #include <vector>
 
-#include "kernels/cpu/block_tridiagonal.h"
 #include "kernels/cpu/block_tridiagonal_factors.h"
 #include "kernels/cpu/handler.h"
 
 namespace linalg {
 namespace {
-
-// The chunks of a system.
-struct Chunks {
-  explicit Chunks(int64_t steps)
-      : steps(steps), width(ChunkWidth(steps)), full(steps / width), tail(steps - full * width) {}
-
-  // The blocks of chunk i without its separator; the chunk after the full ones is the tail.
-  int64_t inner(int64_t i) const { return i < full ? width - 1 : tail; }
-  int64_t separator(int64_t i) const { return i * width + width - 1; }
-
-  int64_t steps, width, full, tail;
-};
-
-// Calls run.template operator()<V>(chunk, memory) for groups of full chunks, then for the tail.
-template <class T, class Run>
-void ForEachChunk(ffi::ThreadPool& pool, const Chunks& chunks, int64_t size, double nanoseconds,
-                  Run&& run, bool in_place = false, int64_t most_bytes = kWideGroupBytes) {
-  ForEachGroup<T>(pool, chunks.full, size * kPartsOf<T>, nanoseconds, run, in_place, most_bytes);
-  if (chunks.tail == 0) return;
-  const SubnormalNumbers subnormal_numbers;
-  const Registers<Real<T>> memory(size * kPartsOf<T>);
-  run.template operator()<Real<T>>(chunks.full, memory.get());
-}
-
-// The block before each of a group of chunks, in a stack of `count` elements a step: zero for the
-// first chunk.
-template <class E, class T>
-void LoadBefore(const Chunks& chunks, int64_t i, const T* source, int64_t count, E* target) {
-  using V = RealElement<E>;
-  const int64_t parts = count * kPartsOf<T>;
-  auto* const to = reinterpret_cast<Lane<V>*>(target);
-  const auto* const from = reinterpret_cast<const Real<T>*>(source);
-  for (int lane = 0; lane < kLanesOf<V>; ++lane) {
-    const int64_t chunk = i + lane;
-    for (int64_t k = 0; k < parts; ++k) {
-      to[k * kLanesOf<V> + lane] =
-          chunk == 0 ? Real<T>(0) : from[(chunk * chunks.width - 1) * parts + k];
-    }
-  }
-}
-
-// Adds log-determinants of chunks to that of the separators. `info` is that of the separators, and
-// becomes that of the first row whose pivot is not positive. `infos` count rows of a chunk.
-template <class T>
-void AddChunks(const Chunks& chunks, int64_t n, const std::vector<T>& logdets,
-               const std::vector<int32_t>& infos, T& logdet, int32_t& info) {
-  int64_t failed_chunk = -1;
-  for (int64_t q = 0; q <= chunks.full; ++q) {
-    if (q == chunks.full && chunks.tail == 0) break;
-    logdet += logdets[q];
-    if (failed_chunk < 0 && infos[q] != 0) failed_chunk = q;
-  }
-  if (failed_chunk < 0) return;
-  // A chunk that fails spoils the separators from the one before it on.
-  const int32_t row = info;
-  const bool is_first = row > 0 && (row - 1) / n / chunks.width + 1 < failed_chunk;
-  if (!is_first) {
-    info = static_cast<int32_t>(failed_chunk * chunks.width * n + infos[failed_chunk]);
-  }
-  logdet = NaN<T>();
-}
 
 template <class T>
 struct FactorProblem {
@@ -434,79 +375,16 @@ void Solve(ffi::ThreadPool pool, ffi::AnyBuffer factor, ffi::AnyBuffer below, ff
   });
 }
 
-// A solution and log det A in two passes, which keep no factor in memory: to write and read it
-// takes longer than to factor twice. The first pass eliminates the chunks, for what is left of A
-// and b at the separators. The second one solves for each chunk between known separators.
 template <class T>
-struct SolveLogdetProblem {
-  BlockTridiagonalShape shape;
+struct ChunkElimination {
   TridiagonalBlocks<T> a;
-  int64_t cols;
+  Chunks chunks;
+  int64_t system;
   const T* b;
-  T* x;
-  DeterminantResults<T> results;
-
-  void RunEmpty() const { results.Clear(shape.batch); }
-  void Run(ffi::ThreadPool& pool) const {
-    DispatchSizes<T>(shape.d, cols, [&](auto n, auto k) {
-      for (int64_t system = 0; system < shape.batch; ++system) RunSystem(pool, n, k, system);
-    });
-  }
-
- private:
-  // Chunks subtract `gram` from A and `sums` from b at the separator before, and `square` and
-  // `last` at the one after. `cross` couples both.
-  struct Work {
-    Work(int64_t count, int64_t block, int64_t size)
-        : gram(count * block),
-          square(count * block),
-          cross(count * block),
-          sums(count * size),
-          last(count * size),
-          logdet(count),
-          info(count) {}
-
-    std::vector<T> gram, square, cross, sums, last;
-    std::vector<Real<T>> logdet;
-    std::vector<int32_t> info;
-  };
-
-  template <class N, class M>
-  void RunSystem(ffi::ThreadPool& pool, N n, M k, int64_t system) const {
-    const Chunks chunks(shape.steps);
-    const int64_t block = n * n, size = n * k, run = BlocksOfRun(n), inner = chunks.width;
-    Work work(chunks.full + 1, block, size);
-    constexpr int64_t kParts = kPartsOf<T>;
-    const double d = static_cast<double>(n), rhs = static_cast<double>(k);
-    const auto nanoseconds = [=](double cubes, double squares) {
-      return SmallNanoseconds(
-          kLanes<T>, (2 * block + 2 * size) * inner * kParts,
-          d * d * (cubes * d + squares * rhs) * static_cast<double>(inner) * kParts * kParts);
-    };
-    ForEachChunk<T>(pool, chunks, (2 * run + 5) * block + (run + 3) * size + n, nanoseconds(4.5, 3),
-                    [&]<class V>(int64_t i, V* registers) {
-                      Eliminate(SizeInLanes<T, V, false>(n), SizeInLanes<T, V, false>(k), chunks,
-                                system, i, work, reinterpret_cast<Element<T, V>*>(registers));
-                    });
-    {
-      const SubnormalNumbers subnormal_numbers;
-      SolveSeparators(n, k, chunks, system, work);
-    }
-    const BlockTridiagonalShape chunk{1, inner, n};
-    const int64_t memory = FactorsInLanes<T>::Size(chunk, k) + run * block;
-    ForEachChunk<T>(
-        pool, chunks, memory, nanoseconds(2, 3),
-        [&]<class V>(int64_t i, V* registers) {
-          SolveChunks(SizeInLanes<T, V, false>(n), SizeInLanes<T, V, false>(k), chunks, system, i,
-                      reinterpret_cast<Element<T, V>*>(registers));
-        },
-        /*in_place=*/true, std::numeric_limits<int64_t>::max());
-    if (results.info[system] != 0) FillWithNaN(shape.steps * size, x + system * shape.steps * size);
-  }
+  bool conjugate;
 
   template <class E, class N, class M>
-  void Eliminate(N n, M k, const Chunks& chunks, int64_t system, int64_t i, Work& work,
-                 E* memory) const {
+  void Run(N n, M k, int64_t i, ChunkSums<T>& work, E* memory) const {
     using V = RealElement<E>;
     const int64_t block = n * n, size = n * k, run = BlocksOfRun(n), stride = chunks.width * block;
     const int64_t inner = chunks.inner(i), coupled = i < chunks.full ? inner : inner - 1;
@@ -522,7 +400,7 @@ struct SolveLogdetProblem {
     E* const sum = y + size;
     E* const last_sum = sum + size;
     V* const reciprocals = reinterpret_cast<V*>(last_sum + size);
-    const T* const column = b + (system * shape.steps + i * chunks.width) * size;
+    const T* const column = b + i * chunks.width * size;
     LoadBefore(chunks, i, a.Lower(system), block, fill);
     std::fill_n(gram, block, E{});
     std::fill_n(sum, size, E{});
@@ -532,6 +410,12 @@ struct SolveLogdetProblem {
       blocks.Load(a.Diagonal(system) + i * stride, first, last);
       others.Load(a.Lower(system) + i * stride, first, std::min(coupled, last));
       columns.Load(column, first, last);
+      if constexpr (kIsComplex<T>) {
+        E* const loaded = columns.At(first);
+        for (int64_t j = 0; conjugate && j < (last - first) * size; ++j) {
+          loaded[j] = Conj(loaded[j]);
+        }
+      }
       for (int64_t t = first; t < last; ++t) {
         E *const l = blocks.At(t), *const own = columns.At(t);
         state.Add(n, t, small::FactorDiagonal(n, t > 0 ? adjoint : nullptr, l, reciprocals), l);
@@ -568,10 +452,55 @@ struct SolveLogdetProblem {
     small::AddProduct<true, true>(n, k, n, adjoint, n, y, k, last_sum, k);
     StoreElements(last_sum, size, work.last.data() + i * size);
   }
+};
+
+// A solution and log det A in two passes, which keep no factor in memory: to write and read it
+// takes longer than to factor twice. The first pass eliminates the chunks, for what is left of A
+// and b at the separators. The second one solves for each chunk between known separators.
+template <class T>
+struct SolveLogdetProblem {
+  BlockTridiagonalShape shape;
+  TridiagonalBlocks<T> a;
+  int64_t cols;
+  const T* b;
+  T* x;
+  DeterminantResults<T> results;
+
+  void RunEmpty() const { results.Clear(shape.batch); }
+  void Run(ffi::ThreadPool& pool) const {
+    DispatchSizes<T>(shape.d, cols, [&](auto n, auto k) {
+      for (int64_t system = 0; system < shape.batch; ++system) RunSystem(pool, n, k, system);
+    });
+  }
+
+ private:
+  template <class N, class M>
+  void RunSystem(ffi::ThreadPool& pool, N n, M k, int64_t system) const {
+    const Chunks chunks(shape.steps);
+    const int64_t block = n * n, size = n * k, run = BlocksOfRun(n);
+    ChunkSums<T> work(chunks, block, size);
+    EliminateChunks(pool, a, system, cols, b + system * shape.steps * size, /*conjugate=*/false,
+                    work);
+    {
+      const SubnormalNumbers subnormal_numbers;
+      SolveSeparators(n, k, chunks, system, work);
+    }
+    const BlockTridiagonalShape chunk{1, chunks.width, n};
+    const int64_t memory = FactorsInLanes<T>::Size(chunk, k) + run * block;
+    ForEachChunk<T>(
+        pool, chunks, memory, ChunkNanoseconds<T>(chunks, n, k, 2, 3),
+        [&]<class V>(int64_t i, V* registers) {
+          SolveChunks(SizeInLanes<T, V, false>(n), SizeInLanes<T, V, false>(k), chunks, system, i,
+                      reinterpret_cast<Element<T, V>*>(registers));
+        },
+        /*in_place=*/true, std::numeric_limits<int64_t>::max());
+    if (results.info[system] != 0) FillWithNaN(shape.steps * size, x + system * shape.steps * size);
+  }
 
   // Solves for the separators, and subtracts from b what they add to the chunks beside them. Both
   // are left in x.
-  void SolveSeparators(int n, int k, const Chunks& chunks, int64_t system, const Work& work) const {
+  void SolveSeparators(int n, int k, const Chunks& chunks, int64_t system,
+                       const ChunkSums<T>& work) const {
     using E = Element<T>;
     const int64_t block = n * n, size = n * k, count = chunks.full;
     const T* const column = b + system * shape.steps * size;
@@ -635,13 +564,31 @@ struct SolveLogdetProblem {
 }  // namespace
 
 template <class T>
+void EliminateChunks(ffi::ThreadPool& pool, const TridiagonalBlocks<T>& a, int64_t system,
+                     int64_t cols, const T* b, bool conjugate, ChunkSums<T>& work) {
+  const Chunks chunks(a.shape.steps);
+  const ChunkElimination<T> elimination{a, chunks, system, b, conjugate};
+  DispatchSizes<T>(a.shape.d, cols, [&](auto n, auto k) {
+    const int64_t block = n * n, size = n * k, run = BlocksOfRun(n);
+    ForEachChunk<T>(pool, chunks, (2 * run + 5) * block + (run + 3) * size + n,
+                    ChunkNanoseconds<T>(chunks, n, k, 4.5, 3),
+                    [&]<class V>(int64_t i, V* registers) {
+                      elimination.Run(SizeInLanes<T, V, false>(n), SizeInLanes<T, V, false>(k), i,
+                                      work, reinterpret_cast<Element<T, V>*>(registers));
+                    });
+  });
+}
+
+template <class T>
 void SolveLogdetInChunks(ffi::ThreadPool& pool, const TridiagonalBlocks<T>& a, int64_t cols,
                          const T* b, T* x, const DeterminantResults<T>& results) {
   RunSystems<T>(pool, SolveLogdetProblem<T>{a.shape, a, cols, b, x, results});
 }
 
-#define LINALG_SOLVE_IN_CHUNKS(T)                                                           \
-  template void SolveLogdetInChunks(ffi::ThreadPool&, const TridiagonalBlocks<T>&, int64_t, \
+#define LINALG_SOLVE_IN_CHUNKS(T)                                                                \
+  template void EliminateChunks(ffi::ThreadPool&, const TridiagonalBlocks<T>&, int64_t, int64_t, \
+                                const T*, bool, ChunkSums<T>&);                                  \
+  template void SolveLogdetInChunks(ffi::ThreadPool&, const TridiagonalBlocks<T>&, int64_t,      \
                                     const T*, T*, const DeterminantResults<T>&);
 LINALG_SOLVE_IN_CHUNKS(float)
 LINALG_SOLVE_IN_CHUNKS(double)

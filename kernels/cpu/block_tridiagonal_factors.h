@@ -46,10 +46,19 @@ struct FactorsInLanes {
   template <class T, class N, class M, bool kConjugate = false>
   LINALG_INLINE void Forward(N n, M k, const StepsOfGroup<T>& operands, E* lower,
                              FactorState<V>& state) const {
-    const int64_t below = steps - 1, block = n * n, size = n * k;
+    Forward<T, N, M, kConjugate>(n, k, operands, lower, state, steps, nullptr, nullptr);
+  }
+
+  // Does so for the first `count` steps. If these follow others, Bᴴ of the step before them is
+  // `start`, and its solution with L is `start_y`.
+  template <class T, class N, class M, bool kConjugate>
+  LINALG_INLINE void Forward(N n, M k, const StepsOfGroup<T>& operands, E* lower,
+                             FactorState<V>& state, int64_t count, const E* start,
+                             const E* start_y) const {
+    const int64_t below = std::min(steps - 1, count), block = n * n, size = n * k;
     const int64_t run = BlocksOfRun(n);
-    for (int64_t first = 0; first < steps; first += run) {
-      const int64_t last = std::min(steps, first + run);
+    for (int64_t first = 0; first < count; first += run) {
+      const int64_t last = std::min(count, first + run);
       const auto load = [=](const T* source, int64_t stride, int64_t end, int64_t each, E* target) {
         const int64_t moved = std::max<int64_t>(end - first, 0) * each;
         Prefetch<E>(source + first * each + moved, stride, moved);
@@ -59,15 +68,16 @@ struct FactorsInLanes {
       load(operands.lower, operands.lower_stride, std::min(below, last), block, lower);
       load(operands.b, operands.b_stride, last, size, y + first * size);
       for (int64_t t = first; t < last; ++t) {
-        const E* const previous = t > 0 ? adjoints + (t - 1) * block : nullptr;
+        const E* const previous = t > 0 ? adjoints + (t - 1) * block : start;
         E *const own = l + t * block, *const own_y = y + t * size;
         V* const inverse = reciprocals + t * n;
         state.Add(n, t, small::FactorDiagonal(n, previous, own, inverse), own);
         if constexpr (kConjugate && kIsComplex<T>) {
           for (int64_t j = 0; j < size; ++j) own_y[j] = Conj(own_y[j]);
         }
-        if (t > 0) {
-          small::AddProduct<false, true>(n, k, n, previous, n, own_y - size, k, own_y, k);
+        if (previous != nullptr) {
+          const E* const before = t > 0 ? own_y - size : start_y;
+          small::AddProduct<false, true>(n, k, n, previous, n, before, k, own_y, k);
         }
         small::SolveTriangle<false>(n, k, own, inverse, own_y);
         if (t < below) {

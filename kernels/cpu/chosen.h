@@ -1,4 +1,4 @@
-// Attributes of handlers that compute a part of a spectrum.
+// Attributes of handlers that compute a subset of a spectrum.
 #pragma once
 
 #include <cstdint>

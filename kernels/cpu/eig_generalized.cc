@@ -57,7 +57,7 @@ void WriteVectors(int64_t n, const std::complex<Real<T>>* alpha, const T* vector
   }
 }
 
-// `left` and `right` are null where no vectors are wanted.
+// `left` and `right` are null where those vectors are not wanted.
 template <class T>
 struct EigGeneralizedProblem {
   using C = std::complex<Real<T>>;
@@ -76,21 +76,22 @@ struct EigGeneralizedProblem {
 
   void RunByLapack(ffi::ThreadPool& pool) const {
     const int64_t size = n * n;
-    const bool vectors = right != nullptr;
+    const bool of_left = left != nullptr, of_right = right != nullptr;
     struct Work {
       lapack::Ggev<T> ggev;
       std::unique_ptr<T[]> a, b, left, right;
       std::unique_ptr<C[]> column;
     };
     const auto make = [&] {
-      return Work{.ggev = lapack::Ggev<T>(n, vectors),
+      return Work{.ggev = lapack::Ggev<T>(n, of_left, of_right),
                   .a = Scratch<T>(size),
                   .b = Scratch<T>(size),
-                  .left = Scratch<T>(vectors ? size : 0),
-                  .right = Scratch<T>(vectors ? size : 0),
+                  .left = Scratch<T>(of_left ? size : 0),
+                  .right = Scratch<T>(of_right ? size : 0),
                   .column = Scratch<C>(n)};
     };
-    const double nanoseconds = LapackNanoseconds((vectors ? 66.0 : 30.0) * n * size);
+    const double flops = of_left ? 66.0 : of_right ? 54.0 : 30.0;
+    const double nanoseconds = LapackNanoseconds(flops * n * size);
     ForEachByLapack(pool, batch, n, nanoseconds, make, [&](Work& work, int64_t i) {
       const T *const first = a + i * size, *const second = b + i * size;
       C* const numerators = alpha + i * n;
@@ -115,9 +116,11 @@ struct EigGeneralizedProblem {
         FillWithNaN(size, PartOf(right, i * size));
         return;
       }
-      if (!vectors) return;
-      WriteVectors(n, numerators, work.left.get(), work.column.get(), left + i * size);
-      WriteVectors(n, numerators, work.right.get(), work.column.get(), right + i * size);
+      const auto write = [&](const T* vectors, C* target) {
+        WriteVectors(n, numerators, vectors, work.column.get(), target + i * size);
+      };
+      if (of_left) write(work.left.get(), left);
+      if (of_right) write(work.right.get(), right);
     });
   }
 };
@@ -143,7 +146,12 @@ void RunEigGeneralized(ffi::ThreadPool& pool, ffi::AnyBuffer a, ffi::AnyBuffer b
 }
 
 void EigGeneralized(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b, Result alpha,
-                    Result beta, Result left, Result right, Result info) {
+                    Result beta, Result right, Result info) {
+  RunEigGeneralized(pool, a, b, alpha, beta, nullptr, &right, info);
+}
+
+void EigLeftGeneralized(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b, Result alpha,
+                        Result beta, Result left, Result right, Result info) {
   RunEigGeneralized(pool, a, b, alpha, beta, &left, &right, info);
 }
 
@@ -156,4 +164,5 @@ void EigvalsGeneralized(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b
 }  // namespace linalg
 
 LINALG_CPU_HANDLER(linalg_eig_generalized, linalg::EigGeneralized);
+LINALG_CPU_HANDLER(linalg_eig_left_generalized, linalg::EigLeftGeneralized);
 LINALG_CPU_HANDLER(linalg_eigvals_generalized, linalg::EigvalsGeneralized);

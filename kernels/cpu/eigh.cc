@@ -181,7 +181,7 @@ void Eigvalsh(ffi::ThreadPool pool, ffi::AnyBuffer a, Result values, Result info
   RunEigh(pool, a, values, nullptr, info, {.lower = lower, .symmetrize = symmetrize});
 }
 
-// A part of the spectrum. Each matrix has three numbers of blocked::Outside.
+// A subset of the spectrum. Each matrix has three numbers of blocked::Outside.
 template <class T>
 struct EighSubsetProblem {
   using R = Real<T>;

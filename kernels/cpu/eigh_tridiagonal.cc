@@ -225,13 +225,13 @@ void EighTridiagonalRows(ffi::ThreadPool pool, ffi::AnyBuffer diagonal, ffi::Any
   });
 }
 
-// One matrix as a real one in double precision, where a part of its spectrum is found.
+// One matrix as a real one in double precision, where a subset of its spectrum is found.
 template <class T>
 struct TridiagonalSubsetWork {
   using R = Real<T>;
 
   TridiagonalSubsetWork(int64_t n, blocked::Chosen chosen, bool vectors)
-      : part(n, chosen, vectors),
+      : subset(n, chosen, vectors),
         moduli(Scratch<R>(n)),
         phases(Scratch<Element<T>>(n)),
         d(Scratch<double>(n)),
@@ -243,17 +243,17 @@ struct TridiagonalSubsetWork {
       SplitPhases(n - 1, beside, moduli.get(), phases.get());
       std::copy_n(diagonal, n, d.get());
       std::copy_n(moduli.get(), n - 1, e.get());
-      return part.Solve(d.get(), e.get(), run_tasks);
+      return subset.Solve(d.get(), e.get(), run_tasks);
     });
   }
 
-  blocked::TridiagonalSubset part;
+  blocked::TridiagonalSubset subset;
   std::unique_ptr<R[]> moduli;
   std::unique_ptr<Element<T>[]> phases;
   std::unique_ptr<double[]> d, e;
 };
 
-// A part of the spectrum. Each matrix has three numbers of blocked::Outside. `vectors` is null
+// A subset of the spectrum. Each matrix has three numbers of blocked::Outside. `vectors` is null
 // where eigenvalues alone are wanted.
 template <class T>
 struct EighTridiagonalSubsetProblem {
@@ -298,14 +298,14 @@ struct EighTridiagonalSubsetProblem {
       below[i] = above[i] = norm[i] = NaN<R>();
       return;
     }
-    const blocked::Outside outside = work.part.outside();
+    const blocked::Outside outside = work.subset.outside();
     below[i] = static_cast<R>(outside.below);
     above[i] = static_cast<R>(outside.above);
     norm[i] = static_cast<R>(outside.norm);
     for (int64_t j = 0; j < count; ++j) {
-      w[j] = static_cast<R>(work.part.Value(j));
+      w[j] = static_cast<R>(work.subset.Value(j));
       if (v == nullptr) continue;
-      const double* const z = work.part.vectors().At(j, 0).data;
+      const double* const z = work.subset.vectors().At(j, 0).data;
       for (int64_t k = 0; k < n; ++k) {
         const R element = static_cast<R>(z[k]);
         if constexpr (kIsComplex<T>) {
@@ -417,7 +417,7 @@ struct EighTridiagonalSolveProblem {
           return reinterpret_cast<R*>(own_x + k * count + j)[half];
         };
         for (int64_t k = 0; k < n; ++k) row[k] = part(k);
-        work.part.SolveInComplement(j, gap, row, run_tasks);
+        work.subset.SolveInComplement(j, gap, row, run_tasks);
         for (int64_t k = 0; k < n; ++k) part(k) = static_cast<R>(row[k]);
       }
       if constexpr (kIsComplex<T>) {

@@ -432,9 +432,10 @@ class Numerators {
 template <class T>
 class Ggev {
  public:
-  Ggev(int64_t n, bool vectors)
+  Ggev(int64_t n, bool left, bool right)
       : n_(ToInt(n)),
-        job_(vectors ? 'V' : 'N'),
+        of_left_(left ? 'V' : 'N'),
+        of_right_(right ? 'V' : 'N'),
         alpha_(n),
         real_work_(Scratch<Real<T>>(kIsComplex<T> ? 8 * n : 0)) {
     T answer(0);
@@ -455,22 +456,22 @@ class Ggev {
     if constexpr (kIsComplex<T>) {
       using Routine = void (*)(char*, char*, int*, T*, int*, T*, int*, T*, T*, T*, int*, T*, int*,
                                T*, int*, Real<T>*, int*);
-      reinterpret_cast<Routine>(routines<T>.ggev)(&job_, &job_, &n_, a, &n_, b, &n_, alpha, beta,
-                                                  left, &n_, right, &n_, work, &work_size_,
+      reinterpret_cast<Routine>(routines<T>.ggev)(&of_left_, &of_right_, &n_, a, &n_, b, &n_, alpha,
+                                                  beta, left, &n_, right, &n_, work, &work_size_,
                                                   real_work_.get(), &info);
     } else {
       using Routine = void (*)(char*, char*, int*, T*, int*, T*, int*, T*, T*, T*, T*, int*, T*,
                                int*, T*, int*, int*);
-      reinterpret_cast<Routine>(routines<T>.ggev)(&job_, &job_, &n_, a, &n_, b, &n_, alpha_.real(),
-                                                  alpha_.imaginary(), beta, left, &n_, right, &n_,
-                                                  work, &work_size_, &info);
+      reinterpret_cast<Routine>(routines<T>.ggev)(&of_left_, &of_right_, &n_, a, &n_, b, &n_,
+                                                  alpha_.real(), alpha_.imaginary(), beta, left,
+                                                  &n_, right, &n_, work, &work_size_, &info);
       if (alpha != nullptr) alpha_.Write(alpha);
     }
     return info;
   }
 
   int n_, work_size_;
-  char job_;
+  char of_left_, of_right_;
   Numerators<T> alpha_;
   std::unique_ptr<Real<T>[]> real_work_;
   std::unique_ptr<T[]> work_;

@@ -192,7 +192,8 @@ void ForEachOneSystem(ffi::ThreadPool& pool, const Systems<T>& systems, Solve&& 
                    }
                  });
   };
-  if (systems.nrhs() == 1) return run(Real<T>());
+  // Registers of few columns wait for the numbers that were stored one by one.
+  if (systems.nrhs() <= kFewRhsOfOne) return run(Real<T>());
   run(Vector<Real<T>, kLanes<T>>());
 }
 

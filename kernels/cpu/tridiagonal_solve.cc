@@ -25,7 +25,7 @@ struct TridiagonalSolveProblem {
     const double nanoseconds =
         SmallNanoseconds(kLanes<T>, count, static_cast<double>(count) * 4 * kParts);
     AdviseHugePages(systems.x, systems.batch * n * cols * sizeof(T));
-    ForEachGroup<T>(pool, systems.batch, count, nanoseconds, [&]<class V>(int64_t i, V* registers) {
+    const auto solve_group = [&]<class V>(int64_t i, V* registers) {
       auto* a = reinterpret_cast<Element<T, V>*>(registers);
       auto* group = a + 4 * n;
       for (int k = 0; k < 3; ++k) LoadElements(diagonals[k] + i * n, n, n, a + k * n);
@@ -34,7 +34,13 @@ struct TridiagonalSolveProblem {
           ToInt(n), {a, a + n, a + 2 * n, a + 3 * n}, perturb_singular, ToInt(cols), group);
       StoreElements(group, n * cols, systems.x + i * n * cols);
       StoreIntegers(&singular, 1, systems.info + i);
-    });
+    };
+    if (systems.batch < kLeastGroup<T>) {
+      // Single systems need memory for plain numbers only, which mostly fits on the stack.
+      const int64_t registers = (count + kLanes<T> - 1) / kLanes<T>;
+      return ForEachGroupOf<1, T>(pool, systems.batch, registers, nanoseconds, solve_group, false);
+    }
+    ForEachGroup<T>(pool, systems.batch, count, nanoseconds, solve_group);
   }
 };
 

@@ -51,6 +51,9 @@ inline constexpr double kLaneTriangularOperations = 8192;
 inline constexpr int64_t kLeastTileTriangular = 4;
 inline constexpr int64_t kLeastTileRhs = 2;
 inline constexpr int64_t kMostTileRhs = 4096;
+// The right-hand sides that one small system solves one by one:
+// benchmarks/results/amd-epyc-routed-tiny-2026-11-28.json.
+inline constexpr int64_t kFewRhsOfOne = 4;
 
 // States and observations of Kalman filters: not measured yet.
 inline constexpr int64_t kLaneKalman = 12;

@@ -8,8 +8,10 @@
 // many of these long chains run side by side. A team per matrix applies the rotations that the
 // thread has recorded.
 //
-// Larger matrices take cuSOLVER: XsyevBatched, piece by piece, or Xsyevd for a single matrix. It
-// gets both triangles. It reads the upper one of complex matrices, because it has failed on lower
+// Larger matrices go panel by panel in batches: eigh_panels.cu.
+//
+// Others take cuSOLVER: XsyevBatched, piece by piece, or Xsyevd for a single matrix. It gets both
+// triangles. It reads the upper one of complex matrices, because it has failed on lower
 // ones (jax issue 32641). The lower one of real matrices takes less time: cuda_eigh_triangle.json.
 // A matrix that holds NaN or Inf is passed to it as the identity, and gets NaN and info = -1.
 #include "kernels/cuda/eigh_path.h"
@@ -265,13 +267,14 @@ struct HermitianElements {
   }
 };
 
-// Writes the scaled Hermitian parts of matrices from `first` on, with both triangles, for the
-// vendor. A matrix that is not finite is replaced by the identity.
+// Writes the scaled Hermitian parts of matrices from `first` on, with both triangles. A matrix that
+// is not finite is replaced by the identity.
 template <class E>
 struct CopyHermitian {
   FindScales<E, HermitianElements<E>> measured;
   MatrixElements elements;
   int64_t first;
+  bool column_major;
   E* target;
 
   __device__ void operator()(int64_t place) const {
@@ -280,14 +283,41 @@ struct CopyHermitian {
     const auto [index, i, j] = elements(place);
     const int64_t n = problem.n, matrix = first + index;
     const E* const a = problem.a + matrix * n * n;
-    // The vendor's matrices are column-major, so this element is (j, i) there.
+    const int64_t row = column_major ? j : i, col = column_major ? i : j;
     const E x =
-        problem.part.At(j, i, [=](int64_t k, int64_t l) { return LoadGlobal(a + k * n + l); });
+        problem.part.At(row, col, [=](int64_t k, int64_t l) { return LoadGlobal(a + k * n + l); });
     StoreGlobal<E>(
         measured.info[matrix] != 0 ? FromReal<E>(V(i == j)) : measured.scales[matrix] * x,
         target + place);
   }
 };
+
+template <class E>
+FindScales<E, HermitianElements<E>> MeasureHermitian(cudaStream_t stream, DeviceScratch& scratch,
+                                                     int64_t batch, const EighProblem<E>& problem) {
+  const int64_t n = problem.n;
+  return MeasureBatch<E>(stream, scratch, batch, n * n,
+                         HermitianElements<E>{.problem = problem, .by_n = LongDivider(n)},
+                         problem.info);
+}
+
+template <class T>
+void PanelsEigh(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
+                const EighProblem<Element<T>>& problem) {
+  using E = Element<T>;
+  const int64_t n = problem.n;
+  const auto measured = MeasureHermitian<E>(stream, scratch, batch, problem);
+  const auto copy = [&](int64_t first, int64_t count, E* target) {
+    ForEach(stream, count * n * n,
+            CopyHermitian<E>{.measured = measured,
+                             .elements = {n, n},
+                             .first = first,
+                             .column_major = false,
+                             .target = target});
+  };
+  SolveEighByPanels<T>(stream, scratch, batch, problem,
+                       {.copy = copy, .inverses = measured.inverses});
+}
 
 template <class T>
 void VendorEigh(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
@@ -298,9 +328,7 @@ void VendorEigh(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
   const LentSolver lent(stream);  // before anything that depends on the library
   const int64_t piece = std::min(batch, Syev::MostBatch(n));
   T* const a = scratch.Take<T>(piece * size);
-  const auto measured = MeasureBatch<E>(
-      stream, scratch, batch, size,
-      HermitianElements<E>{.problem = problem, .by_n = LongDivider(n)}, problem.info);
+  const auto measured = MeasureHermitian<E>(stream, scratch, batch, problem);
   const auto job = problem.vectors != nullptr ? vendor::kVectors : vendor::kNoVectors;
   const auto uplo = kIsComplex<T> ? vendor::kUpper : vendor::kLower;
   const Syev syev(lent.get().solver, lent.get().parameters, job, uplo, n, piece, a, problem.values);
@@ -309,8 +337,11 @@ void VendorEigh(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
   for (int64_t i = 0; i < batch; i += piece) {
     const int64_t count = std::min(piece, batch - i);
     ForEach(stream, count * size,
-            CopyHermitian<E>{
-                .measured = measured, .elements = {n, n}, .first = i, .target = AsElements(a)});
+            CopyHermitian<E>{.measured = measured,
+                             .elements = {n, n},
+                             .first = i,
+                             .column_major = true,
+                             .target = AsElements(a)});
     syev.Run(a, problem.values + i * n, count, work.device(), work.host(), vendors_info + i);
     work.Release();
     if (problem.vectors == nullptr) continue;
@@ -339,9 +370,11 @@ void RunPath(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
     return FitsInShared<ReduceEigh<E, kVectors>>(sizeof(V), problem) &&
            FitsInShared<RotateEigh<E>>(RotateEigh<E>::kUnit, problem);
   };
-  LaunchOnPath(EighPath<T>(problem.n, fits),
+  const auto panels_fit = [&] { return EighPanelsFit<T>(problem.n); };
+  LaunchOnPath(EighPath<T>(problem.n, batch, fits, panels_fit),
                On{GpuPath::kThread, [&] { RunSmallEigh<kVectors>(stream, batch, problem); }},
                On{GpuPath::kTeam, [&] { RunTeamEigh<kVectors>(stream, scratch, batch, problem); }},
+               On{GpuPath::kPanels, [&] { PanelsEigh<T>(stream, scratch, batch, problem); }},
                On{GpuPath::kVendor, [&] { VendorEigh<T>(stream, scratch, batch, problem); }});
 }
 

@@ -1,6 +1,8 @@
 // Hermitian eigenproblems, shared by the handlers.
 #pragma once
 
+#include <functional>
+
 #include "kernels/arithmetic/hermitian.h"
 #include "kernels/cuda/job.h"
 
@@ -31,5 +33,24 @@ struct EighProblem {
 template <class T>
 void SolveEigh(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
                const EighProblem<Element<T>>& problem);
+
+// Matrices that are ready for their reduction.
+template <class E>
+struct ScaledHermitian {
+  // Writes `count` matrices from `first` on, row-major with both triangles, of a norm near 1. The
+  // identity replaces a matrix that is not finite.
+  std::function<void(int64_t first, int64_t count, E* target)> copy;
+  const RealElement<E>* inverses;  // of the scales
+};
+
+// Whether this GPU has the shared memory for panels of n by n matrices: eigh_panels.cu.
+template <class T>
+bool EighPanelsFit(int64_t n);
+
+// Solves panel by panel, for matrices whose info is complete but for failures of the iteration.
+template <class T>
+void SolveEighByPanels(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
+                       const EighProblem<Element<T>>& problem,
+                       const ScaledHermitian<Element<T>>& matrices);
 
 }  // namespace linalg::cuda

@@ -23,6 +23,7 @@ template <class E>
 struct LongSystems {
   using V = RealElement<E>;
   TridiagonalSystems<E> problem;
+  bool perturb;  // whether pivots are raised to eps, which is that of the scaled rows
 
   __device__ __forceinline__ int64_t EvenRows() const { return problem.n + problem.n % 2; }
 
@@ -50,7 +51,21 @@ struct LongSystems {
 
   // Several threads may mark a system as suspect. They write the same value.
   __device__ __forceinline__ void CheckPivot(int64_t system, E pivot, V negligible) const {
-    if (!(Magnitude(pivot) > negligible)) problem.info[system] = 1;
+    if (perturb ? IsNaN(pivot) : !(Magnitude(pivot) > negligible)) problem.info[system] = 1;
+  }
+
+  // A row of zeros has no scale, so a perturbed pivot of it takes that of the matrix.
+  __device__ __forceinline__ void CheckRow(int64_t system, const small::EndRow<E>& row) const {
+    if (!perturb) return;
+    const bool is_zero = Magnitude(row.before) == V(0) && Magnitude(row.first) == V(0) &&
+                         Magnitude(row.last) == V(0) && Magnitude(row.behind) == V(0);
+    if (is_zero) problem.info[system] = 1;
+  }
+
+  __device__ __forceinline__ E Raised(E pivot) const {
+    const V least = std::numeric_limits<V>::epsilon();
+    if (!perturb || !(Magnitude(pivot) < least)) return pivot;
+    return FromReal<E>(Re(pivot) < V(0) ? -least : least);
   }
 };
 
@@ -164,16 +179,25 @@ struct ReduceLevel {
 
   __device__ void operator()(int64_t place) const {
     const Group<E> group(systems, level, place);
-    small::Run<E> joined = group.template Load<kLowest>(group.first);
+    const auto load = [&](int run) {
+      const small::Run<E> loaded = group.template Load<kLowest>(run);
+      if constexpr (kLowest) {
+        systems.CheckRow(group.system, loaded.row[0]);
+        systems.CheckRow(group.system, loaded.row[1]);
+      }
+      return loaded;
+    };
+    small::Run<E> joined = load(group.first);
     for (int run = group.first + 1; run < group.end; ++run) {
-      const auto store = [&](int k, const small::InterfaceRow<E>& interface) {
+      const auto store = [&](int k, small::InterfaceRow<E> interface) {
         group.SetX(group.FirstRow(run) - 1 + k, interface.ends.rhs);
         if (group.column != 0) return;
+        E& pivot = k == 0 ? interface.left : interface.right;
+        systems.CheckPivot(group.system, pivot, level.negligible);
+        pivot = systems.Raised(pivot);
         StoreInterface(k, interface, level.Interface(group.system, run));
-        systems.CheckPivot(group.system, k == 0 ? interface.left : interface.right,
-                           level.negligible);
       };
-      small::JoinRuns(joined, group.template Load<kLowest>(run), store);
+      small::JoinRuns(joined, load(run), store);
     }
     group.SetX(group.FirstRow(group.first), joined.row[0].rhs);
     group.SetX(group.LastRow(group.end - 1), joined.row[1].rhs);
@@ -194,12 +218,14 @@ struct SolveEnds {
     const Group<E> group(systems, level, place);
     small::InterfaceRow<E> interface[2];
     small::CloseRun(group.template Load<false>(0), interface);
+    for (E* const pivot : {&interface[0].left, &interface[1].right}) {
+      systems.CheckPivot(group.system, *pivot, level.negligible);
+      *pivot = systems.Raised(*pivot);
+    }
     E left, right;
     small::SolveInterface(interface, E{}, E{}, E{}, E{}, left, right);
     group.SetX(group.LastRow(0), left);
     group.SetX(0, right);
-    systems.CheckPivot(group.system, interface[0].left, level.negligible);
-    systems.CheckPivot(group.system, interface[1].right, level.negligible);
   }
 };
 
@@ -247,8 +273,8 @@ struct SolveSuspects {
     }
     for (int64_t k = 0; k < size; ++k) x[k] = problem.b[i * size + k];
     problem.info[i] = static_cast<int32_t>(
-        small::SolveTridiagonal<E>(static_cast<int>(n), {a, a + n, a + 2 * n, a + 3 * n}, false,
-                                   static_cast<int>(problem.cols), x));
+        small::SolveTridiagonal<E>(static_cast<int>(n), {a, a + n, a + 2 * n, a + 3 * n},
+                                   systems.perturb, static_cast<int>(problem.cols), x));
   }
 };
 

@@ -6,7 +6,7 @@
 // back.
 //
 // Rotations round zero pivots away. So a system that may have one is solved again by elimination,
-// for info. Systems whose pivots are to be perturbed take elimination from the start.
+// for info. Where pivots are to be perturbed, the reduction raises its own pivots instead.
 #include "kernels/cuda/tridiagonal_levels.h"
 
 #include <vector>
@@ -60,7 +60,8 @@ void SolveShort(cudaStream_t stream, DeviceScratch& scratch, const TridiagonalSy
 }
 
 template <class T>
-void SolveLong(cudaStream_t stream, DeviceScratch& scratch, const TridiagonalSystems<T>& problem) {
+void SolveLong(cudaStream_t stream, DeviceScratch& scratch, const TridiagonalSystems<T>& problem,
+               bool perturb) {
   using E = Element<T>;
   using V = Real<T>;
   const int64_t batch = problem.batch, n = problem.n, cols = problem.cols;
@@ -72,7 +73,8 @@ void SolveLong(cudaStream_t stream, DeviceScratch& scratch, const TridiagonalSys
                                            .upper = AsElements(problem.upper),
                                            .b = AsElements(problem.b),
                                            .x = AsElements(problem.x),
-                                           .info = problem.info}};
+                                           .info = problem.info},
+                               .perturb = perturb};
   Copy(stream, batch * n * cols, problem.b, problem.x);
   Check(cudaMemsetAsync(problem.info, 0, batch * sizeof(int32_t), stream), "cudaMemsetAsync");
   std::vector<Level<E>> levels;
@@ -108,10 +110,10 @@ void SolveLong(cudaStream_t stream, DeviceScratch& scratch, const TridiagonalSys
   ForEach(stream, batch, SolveSuspects<E>{.systems = systems, .work = levels[0].interfaces});
 }
 
-// Few long systems take many threads each. Only elimination by one thread perturbs pivots.
-GpuPath TridiagonalPath(int64_t n, int64_t cols, int64_t batch, bool perturb) {
+// Few long systems take many threads each.
+GpuPath TridiagonalPath(int64_t n, int64_t cols, int64_t batch) {
   const bool is_long = n >= kLongTridiagonal && batch <= kFewTridiagonal && cols > 0;
-  return is_long && !perturb ? GpuPath::kSteps : GpuPath::kThread;
+  return is_long ? GpuPath::kSteps : GpuPath::kThread;
 }
 
 void TridiagonalSolve(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer dl,
@@ -122,9 +124,9 @@ void TridiagonalSolve(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer
     if (systems.batch == 0) return;
     ToInt(systems.n * systems.cols);
     LaunchOnPath(
-        TridiagonalPath(systems.n, systems.cols, systems.batch, perturb_singular),
+        TridiagonalPath(systems.n, systems.cols, systems.batch),
         On{GpuPath::kThread, [&] { SolveShort(stream, scratch, systems, perturb_singular); }},
-        On{GpuPath::kSteps, [&] { SolveLong(stream, scratch, systems); }});
+        On{GpuPath::kSteps, [&] { SolveLong(stream, scratch, systems, perturb_singular); }});
   });
 }
 

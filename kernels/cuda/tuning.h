@@ -71,6 +71,12 @@ inline constexpr int64_t kPanelsBytes = 96 << 10;
 
 // Scratch memory for rotations that are noted before they are applied: cuda_eigh_notes.json.
 inline constexpr int64_t kEighNotesBytes = int64_t{512} << 20;
+// eigh by panels: the largest n, and the largest n / batch: cuda_panels_eigh.json.
+inline constexpr int64_t kPanelsEigh = 1024;
+inline constexpr int64_t kPanelsEighRatio = 64;
+// Columns of a panel, and the largest leaf of divide and conquer: cuda_panels_eigh.json.
+inline constexpr int kEighPanel = 32;
+inline constexpr int kEighLeaf = 32;
 
 // SVD by a team: the largest shorter side, and bytes of matrix and vectors: cuda_svd.json.
 inline constexpr int64_t kTeamSvd = 64;

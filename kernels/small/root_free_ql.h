@@ -41,36 +41,21 @@ LINALG_INLINE void SetPiece(W x, int piece, V& target) {
   }
 }
 
-// Replaces the diagonal d, of n elements, of a matrix of norm about 1, and less than 128, by the
-// eigenvalues. e has the n - 1 off-diagonal elements. The type of `work`, V or doubles, is that of
-// the computation; it needs the numbers of 2 n registers V. Returns how many off-diagonal elements
-// did not vanish.
-template <class W, class V>
-LINALG_ONCE V RootFreeQl(V* d, const V* e, int n, W* work) {
-  using Limits = std::numeric_limits<Lane<V>>;
-  constexpr int kPieces = kLanesOf<V> / kLanesOf<W>;
-  constexpr Lane<W> kEps = Limits::epsilon();
-  // In float32, numbers are scaled up so that products of four of them stay in range.
-  constexpr bool kFloat = std::is_same_v<Lane<W>, float>;
-  constexpr Lane<W> kUp = kFloat ? Lane<W>(0x1p24) : 1;
-  const W zero{}, one = Number<W>(1), up = Broadcast<W>(kUp);
-  // An off-diagonal element is negligible if its square is below `relative` times that of the sum
-  // around it. That is a quarter of its rounding errors. For floats computed in doubles, which
-  // converge further, it is a sixteenth.
-  const W relative = Broadcast<W>(kEps * kEps / (std::is_same_v<W, V> ? 16 : 256));
-  const W absolute = Broadcast<W>(kUp * kUp * (Limits::min() / (kEps * kEps)));
-  // The least size of a gamma, to avoid 0 / 0 in the quotients of their squares. It is negligible
-  // compared with the square of a rounding error.
-  const W least = Broadcast<W>(kFloat ? Lane<W>(0x1p-28) : 0x1p-120);
-  W* const diagonal = work;
-  W* const square = work + n * kPieces;
-  for (int i = 0; i < n; ++i) {
-    for (int k = 0; k < kPieces; ++k) {
-      diagonal[i * kPieces + k] = up * PieceIn<W>(d[i], k);
-      const W x = i < n - 1 ? up * PieceIn<W>(e[i], k) : zero;
-      square[i * kPieces + k] = x * x;
-    }
-  }
+// RootFreeSweeps neglects squares of off-diagonal elements below `relative` times that of the sum
+// around them plus `absolute`. `least` is the least size of a gamma, to avoid 0 / 0 in the
+// quotients of their squares. It is negligible compared with the square of a rounding error.
+template <class W>
+struct RootFreeLimits {
+  W relative, absolute, least;
+};
+
+// Replaces diagonals of n elements of matrices of norm about 1 by the eigenvalues, given the
+// squares of the off-diagonal elements and a zero. Squares that did not vanish are left. Both have
+// kPieces registers for each element.
+template <int kPieces, class W>
+LINALG_ONCE void RootFreeSweeps(W* diagonal, W* square, int n, const RootFreeLimits<W>& limits) {
+  const W zero{}, one = Number<W>(1);
+  const auto [relative, absolute, least] = limits;
   const auto at_least = [](W bound, W x) { return Abs(x) < bound ? bound : x; };
   int first = 0;
   for (int sweep = 0; first < n - 1 && sweep <= kQlSweeps * n; ++sweep) {
@@ -125,6 +110,37 @@ LINALG_ONCE V RootFreeQl(V* d, const V* e, int n, W* work) {
       }
     }
   }
+}
+
+// Replaces the diagonal d, of n elements, of a matrix of norm about 1, and less than 128, by the
+// eigenvalues. e has the n - 1 off-diagonal elements. The type of `work`, V or doubles, is that of
+// the computation; it needs the numbers of 2 n registers V. Returns how many off-diagonal elements
+// did not vanish.
+template <class W, class V>
+LINALG_ONCE V RootFreeQl(V* d, const V* e, int n, W* work) {
+  using Limits = std::numeric_limits<Lane<V>>;
+  constexpr int kPieces = kLanesOf<V> / kLanesOf<W>;
+  constexpr Lane<W> kEps = Limits::epsilon();
+  // In float32, numbers are scaled up so that products of four of them stay in range.
+  constexpr bool kFloat = std::is_same_v<Lane<W>, float>;
+  constexpr Lane<W> kUp = kFloat ? Lane<W>(0x1p24) : 1;
+  const W zero{}, one = Number<W>(1), up = Broadcast<W>(kUp);
+  // An element is negligible at a quarter of its rounding errors. For floats computed in doubles,
+  // which converge further, it is a sixteenth.
+  const RootFreeLimits<W> limits{
+      .relative = Broadcast<W>(kEps * kEps / (std::is_same_v<W, V> ? 16 : 256)),
+      .absolute = Broadcast<W>(kUp * kUp * (Limits::min() / (kEps * kEps))),
+      .least = Broadcast<W>(kFloat ? Lane<W>(0x1p-28) : 0x1p-120)};
+  W* const diagonal = work;
+  W* const square = work + n * kPieces;
+  for (int i = 0; i < n; ++i) {
+    for (int k = 0; k < kPieces; ++k) {
+      diagonal[i * kPieces + k] = up * PieceIn<W>(d[i], k);
+      const W x = i < n - 1 ? up * PieceIn<W>(e[i], k) : zero;
+      square[i * kPieces + k] = x * x;
+    }
+  }
+  RootFreeSweeps<kPieces>(diagonal, square, n, limits);
   const W down = Broadcast<W>(1 / kUp);
   V left{};
   for (int k = 0; k < kPieces; ++k) {

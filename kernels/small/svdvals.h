@@ -1,8 +1,8 @@
 // Singular values of small matrices without vectors, one per lane.
 //
 // A tall matrix is reduced to its R. Reduction to real bidiagonal form is followed by implicit QR,
-// in float64 for float32: there the sweeps' rounding errors do not matter. Matrices are scaled by a
-// power of two to a norm near 1.
+// or for float32 by QL without square roots in float64: there the sweeps' rounding errors do not
+// matter. Matrices are scaled by a power of two to a norm near 1.
 #pragma once
 
 #include <algorithm>
@@ -18,18 +18,62 @@
 
 namespace linalg::small {
 
-// GolubKahan for floats, in float64; `work` has 2 n elements.
+// The least eigenvalue of BᵀB, relative to the largest, whose root has the precision of a float if
+// the sweeps ran in float64.
+inline constexpr double kLeastSquare = 0x1p-24;
+
+// Replaces the diagonal d of an upper bidiagonal matrix B of norm about 1 by its singular values,
+// unsorted, in float64. e has the n - 1 elements above it, and `work` is space for 6 n floats.
+// Returns how many elements of e did not vanish.
+//
+// The values are the roots of BᵀB's eigenvalues, whose sweeps take a third of the time of
+// GolubKahan's. The latter is for the lanes that have values too small for that.
 template <class V>
-LINALG_INLINE V WideGolubKahan(V* d, const V* e, int n, Wide<V>* work) {
+LINALG_INLINE V WideValues(V* d, const V* e, int n, Wide<V>* work) {
   using W = Wide<V>;
-  V left{};
-  for (int k = 0; k < kLanesOf<V> / kLanesOf<W>; ++k) {
+  constexpr int kPieces = kLanesOf<V> / kLanesOf<W>;
+  const W zero{};
+  W *const diagonal = work, *const square = work + n * kPieces;
+  for (int k = 0; k < kPieces; ++k) {
+    W above = zero;
     for (int i = 0; i < n; ++i) {
-      work[i] = PieceIn<W>(d[i], k);
-      if (i < n - 1) work[n + i] = PieceIn<W>(e[i], k);
+      const W here = PieceIn<W>(d[i], k), beside = i < n - 1 ? PieceIn<W>(e[i], k) : zero;
+      diagonal[i * kPieces + k] = MulAdd(above, above, here * here);
+      square[i * kPieces + k] = (here * beside) * (here * beside);
+      above = beside;
     }
-    SetPiece(GolubKahan(work, work + n, n), k, left);
-    for (int i = 0; i < n; ++i) SetPiece(work[i], k, d[i]);
+  }
+  RootFreeSweeps<kPieces>(diagonal, square, n,
+                          {.relative = Broadcast<W>(0x1p-96),
+                           .absolute = Broadcast<W>(0x1p-400),
+                           .least = Broadcast<W>(0x1p-120)});
+  V left{};
+  W *const wide_d = square, *const wide_e = square + n;  // the squares of piece k are read before
+  Mask<W> suits[kPieces];
+  for (int k = 0; k < kPieces; ++k) {
+    W smallest = diagonal[k], largest = diagonal[k], open = zero;
+    for (int i = 0; i < n; ++i) {
+      smallest = Smaller(diagonal[i * kPieces + k], smallest);
+      largest = Larger(diagonal[i * kPieces + k], largest);
+      if (i < n - 1) open = Larger(square[i * kPieces + k], open);
+    }
+    suits[k] = (smallest > Broadcast<W>(kLeastSquare) * largest) & (open == zero);
+  }
+  for (int k = 0; k < kPieces; ++k) {
+    W found = zero;
+    const bool again = Any(suits[k] == Mask<W>{});
+    if (again) {
+      for (int i = 0; i < n; ++i) {
+        wide_d[i] = PieceIn<W>(d[i], k);
+        if (i < n - 1) wide_e[i] = KeepIf<W>(suits[k] == Mask<W>{}, PieceIn<W>(e[i], k));
+      }
+      found = GolubKahan(wide_d, wide_e, n);
+    }
+    SetPiece(found, k, left);
+    for (int i = 0; i < n; ++i) {
+      const W value = Sqrt(Larger(diagonal[i * kPieces + k], zero));
+      SetPiece(again ? (suits[k] ? value : wide_d[i]) : value, k, d[i]);
+    }
   }
   return left;
 }
@@ -44,7 +88,7 @@ struct SvdvalsWork {
     Arena<V> arena(memory);
     // Comes first, since it also serves as the margin before the matrix: space for doubles, and at
     // least two registers.
-    wide = arena.Take(std::max<int64_t>(4 * n, 2 * kRegisterBytes / sizeof(Lane<V>)));
+    wide = arena.Take(std::max<int64_t>(6 * n, 2 * kRegisterBytes / sizeof(Lane<V>)));
     matrix = arena.template Take<E>(rows * cols);
     reflectors = arena.template Take<E>(rows * cols);
     taus = arena.template Take<E>(n);
@@ -91,7 +135,7 @@ LINALG_INLINE RealElement<E> Svdvals(const SvdvalsWork<E>& work, int rows, int c
   Bidiagonalise<B>(square, n, lost, work.values, work.beside);
   V info;
   if constexpr (std::is_same_v<Lane<V>, float>) {
-    info = WideGolubKahan(work.values, work.beside, n, reinterpret_cast<Wide<V>*>(work.wide));
+    info = WideValues(work.values, work.beside, n, reinterpret_cast<Wide<V>*>(work.wide));
   } else {
     info = GolubKahan(work.values, work.beside, n);
   }

@@ -6,6 +6,46 @@
 
 namespace linalg::small {
 
+// Divides by a pivot, as Divisor does. The reciprocal of a complex pivot of usual size takes one
+// division, where Divisor takes two that wait for each other, and the pivots wait for it.
+template <class E>
+class PivotDivisor {
+  using V = RealElement<E>;
+
+ public:
+  PivotDivisor() = default;
+  LINALG_INLINE explicit PivotDivisor(E pivot) {
+#if !defined(__CUDACC__)  // not measured on GPUs
+    if constexpr (kComplexElement<E>) {
+      // |pivot|² and its reciprocal are normal numbers.
+      using T = Lane<V>;
+      constexpr T kLarge = sizeof(T) == 4 ? T(0x1p60) : T(0x1p500);
+      const V one = Broadcast<V>(1), larger = Larger(Abs(pivot.re), Abs(pivot.im));
+      const auto usual = (larger >= Broadcast<V>(1 / kLarge)) & (larger <= Broadcast<V>(kLarge));
+      const V inverse_square = one / NormAdd(pivot, V{});
+      scale_ = one;
+      inverse_ = {pivot.re * inverse_square, -pivot.im * inverse_square};
+      if (!Any(usual == Mask<V>{})) return;
+      const Divisor<E> divisor(pivot);
+      scale_ = usual ? one : divisor.scale();
+      inverse_ = Choose(usual, inverse_, divisor.inverse());
+      return;
+    }
+#endif
+    const Divisor<E> divisor(pivot);
+    scale_ = divisor.scale();
+    inverse_ = divisor.inverse();
+  }
+
+  LINALG_INLINE E Divide(E x) const { return Mul(inverse_, scale_ * x); }
+  LINALG_INLINE V scale() const { return scale_; }
+  LINALG_INLINE E inverse() const { return inverse_; }
+
+ private:
+  V scale_;
+  E inverse_;
+};
+
 // The system's diagonals: lower[i] is A(i, i-1), upper[i] is A(i, i+1). lower[0] and upper[n-1] are
 // not read. `second` is a workspace for the second superdiagonal, which row exchanges fill. A
 // Pointer is an E* or a strided pointer.
@@ -32,7 +72,7 @@ LINALG_INLINE RealElement<E> SolveTridiagonal(int n, Tridiagonal<Pointer> a, boo
   for (int i = 0; i < n; ++i) {
     const Pointer row = x + i * cols;
     E second = zero, next = zero, beside = zero;
-    Divisor<E> divisor;
+    PivotDivisor<E> divisor;
     if (i + 1 < n) {
       E head = a.lower[i + 1], middle = a.diagonal[i + 1], tail = a.upper[i + 1];
       const auto exchanged = Magnitude(diagonal) < Magnitude(head);
@@ -43,7 +83,7 @@ LINALG_INLINE RealElement<E> SolveTridiagonal(int n, Tridiagonal<Pointer> a, boo
         for (int j = 0; j < cols; ++j) ExchangeWhere(exchanged, row[j], row[cols + j]);
       }
       const auto singular = Magnitude(diagonal) == V{};
-      divisor = Divisor<E>(diagonal);
+      divisor = PivotDivisor<E>(diagonal);
       const E factor = Choose(singular, zero, divisor.Divide(head));
       next = NegMulAdd(factor, upper, middle);
       beside = NegMulAdd(factor, second, tail);
@@ -56,7 +96,7 @@ LINALG_INLINE RealElement<E> SolveTridiagonal(int n, Tridiagonal<Pointer> a, boo
       }
     } else {
       // The place of the element that was eliminated keeps the reciprocal for the way back.
-      if (i + 1 == n) divisor = Divisor<E>(diagonal);
+      if (i + 1 == n) divisor = PivotDivisor<E>(diagonal);
       a.lower[i] = divisor.inverse();
       scaled |= divisor.scale() != one;
     }

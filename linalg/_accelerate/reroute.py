@@ -27,17 +27,12 @@ def reroute(
   `looks_back` says that the rule reads how operands are made. JAX then lowers each call by itself,
   rather than once for all calls of the same types.
   """
-  try:
-    from jax._src.interpreters.mlir import _lowerings, _platform_specific_lowerings
-  except ImportError as error:
-    raise RuntimeError(
-        f"linalg does not know where jax {jax.__version__} keeps its lowerings.") from error
+  general, of_platforms = _lowerings()
   if (primitive := _of_jax(name)) is None:
     return
-  default = _lowerings.get(primitive)
+  default = general.get(primitive)
   own = {
-      platform: rules[primitive] for platform, rules in _platform_specific_lowerings.items()
-      if primitive in rules}
+      platform: rules[primitive] for platform, rules in of_platforms.items() if primitive in rules}
 
   def replace(only, of_jax):
     def lower(ctx, *operands, **parameters):
@@ -63,7 +58,7 @@ def reroute(
       mlir.register_lowering(twin, entry.rule, platform=platform, inline=entry.inline)
     replace(None, mlir.lower_fun(twin.bind, multiple_results=primitive.multiple_results))
     for platform in own:
-      del _platform_specific_lowerings[platform][primitive]
+      del of_platforms[platform][primitive]
     return
 
   for platform in platforms:
@@ -90,15 +85,23 @@ def rederive(name: str, rule: Callable[..., Any]) -> None:
   ad.primitive_jvps[primitive] = jvp
 
 
-def _of_jax(name: str) -> Primitive | None:
-  """JAX's primitive of this name, if this version has it."""
+def _lowerings() -> tuple[dict[Primitive, Any], dict[str, dict[Primitive, Any]]]:
+  """JAX's tables of lowerings: those for all platforms, and those of each platform."""
   try:
-    from jax._src.lax import lax as others
-    from jax._src.lax import linalg as decompositions
-  except ImportError as error:
+    return mlir._lowerings, mlir._platform_specific_lowerings
+  except AttributeError as error:
     raise RuntimeError(
-        f"linalg does not know where jax {jax.__version__} keeps its primitives.") from error
-  return getattr(decompositions, f"{name}_p", getattr(others, f"{name}_p", None))
+        f"linalg does not know where jax {jax.__version__} keeps its lowerings.") from error
+
+
+def _of_jax(name: str) -> Primitive | None:
+  """JAX's primitive of this name, if this version has it.
+
+  The tables have all of them. jax.lax.linalg lacks some, geqrf among them.
+  """
+  general, of_platforms = _lowerings()
+  tables = (general, *of_platforms.values())
+  return next((x for table in tables for x in table if x.name == name), None)
 
 
 def _is_automatic(ctx) -> bool:

@@ -10,7 +10,12 @@ import numpy as np
 from jax import lax
 
 from linalg import ffi
-from linalg._core.tuning import MOST_OF_ONE_RIGHT_MATRIX, MOST_PIVOTS_OF_XLA, MOST_REFLECTORS
+from linalg._core.tuning import (
+  MOST_OF_ONE_RIGHT_MATRIX,
+  MOST_PIVOTS_OF_XLA,
+  MOST_REFLECTORS,
+  MOST_UPDATED_BY_XLA,
+)
 from linalg._factorizations.cholesky import cholesky_p
 from linalg._factorizations.cholesky_update import cholesky_update_p
 from linalg._factorizations.eig import eig_left_p, eig_p, eigvals_p
@@ -57,7 +62,12 @@ def _cholesky(a, *, of_mean=False):
   return Call(cholesky_p, (0,), {"lower": True, "symmetrize": of_mean})
 
 
+_SHORTER_THAN_A_CALL = "XLA's loop is shorter than a call"
+
+
 def _cholesky_update(r, w):
+  if w.size <= MOST_UPDATED_BY_XLA:
+    return _SHORTER_THAN_A_CALL
   return Call(cholesky_update_p, (0,))
 
 
@@ -67,7 +77,7 @@ def _lu(a):
 
 def _lu_pivots_to_permutation(pivots, *, permutation_size):
   if pivots.size <= MOST_PIVOTS_OF_XLA and math.prod(pivots.shape[:-1]) == 1:
-    return "XLA's loop over a few pivots is shorter than a call"
+    return _SHORTER_THAN_A_CALL
   return Call(lu_pivots_to_permutation_p, (0,), {"permutation_size": permutation_size})
 
 

@@ -42,25 +42,34 @@ EQUATIONS = Behaviour(
 RICCATI = Behaviour(
     "NaN where no solution makes the closed loop stable, for that matrix alone; R may be singular "
     "in discrete time; derivatives of the equation, to any order",
-    ("values/test_scipy.py::test_riccati",
-     "values/test_scipy.py::test_riccati_of_strongly_unstable_systems",
-     "values/test_scipy.py::test_discrete_riccati_of_singular_weights",
-     "values/test_scipy.py::test_riccati_equations_without_a_solution",
-     "values/test_scipy.py::test_derivatives_of_riccati"))
+    ("values/test_riccati.py::test_riccati",
+     "values/test_riccati.py::test_riccati_of_strongly_unstable_systems",
+     "values/test_riccati.py::test_discrete_riccati_of_singular_weights",
+     "values/test_riccati.py::test_riccati_equations_without_a_solution",
+     "values/test_riccati.py::test_derivatives_of_riccati",
+     "values/test_riccati.py::test_derivatives_at_ill_conditioned_weights"))
 TOEPLITZ = Behaviour(
     "batches broadcast, and stay where they lie; NaN where a leading minor is 0, for that matrix "
     "alone; derivatives of the equation, to any order",
     ("values/test_scipy.py::test_toeplitz", "values/test_scipy.py::test_singular_toeplitz"))
 LOGARITHMS = Behaviour(
     "NaN at singular matrices; derivatives at equal eigenvalues and at defective matrices",
-    ("values/test_scipy.py::test_logarithms_and_powers",
-     "values/test_scipy.py::test_derivatives_of_logarithms"))
+    ("values/test_logm.py::test_logarithms_and_powers",
+     "values/test_logm.py::test_derivatives_of_logarithms"))
 BANDED = Behaviour(
     "NaN at singular matrices, or those that are not positive definite, for that matrix alone; "
     "corners are not read, and bands may be wider than the matrix; derivatives in the memory of "
     "the diagonals",
     ("values/test_banded.py::test_solve_banded", "values/test_banded.py::test_failures",
      "values/test_banded.py::test_corners"))
+
+STRUCTURES = Behaviour(
+    "`assume_a=` takes SciPy's names of structures; elements that a structure excludes are not "
+    "read",
+    ("values/test_scipy_structures.py::test_structures",
+     "values/test_scipy_structures.py::test_singular_structures",
+     "values/test_scipy_structures.py::test_derivatives",
+     "values/test_scipy_structures.py::test_sharded"))
 
 
 def _projector(q):
@@ -236,7 +245,7 @@ SCIPY_FUNCTIONS: tuple[Function, ...] = (
         behaviours=(Behaviour(
             "batches; LAPACK's pivots, of singular matrices and of complex symmetric ones too; "
             "derivatives at constant pivots, to any order",
-            ("values/test_scipy.py::test_ldl", "values/test_scipy.py::test_derivatives_of_ldl")),),
+            ("values/test_ldl.py::test_ldl", "values/test_ldl.py::test_derivatives_of_ldl")),),
         results={"ldl(a, lower=False)": "Arrays3"},
         cases=(
             case_of("ldl", lambda a: linalg.scipy.ldl(a)[:2], hermitian, (2,),
@@ -287,7 +296,7 @@ SCIPY_FUNCTIONS: tuple[Function, ...] = (
             "batched, of any function; right at equal and nearly equal eigenvalues, and at "
             "defective matrices; derivatives there to any order, and by what the function refers "
             "to; an estimate of the error",
-            tuple(f"values/test_scipy.py::test_{test}" for test in (
+            tuple(f"values/test_funm.py::test_{test}" for test in (
                 "functions", "many_equal_eigenvalues", "estimated_errors",
                 "estimated_errors_beside_a_pole",
                 "functions_that_are_not_analytic", "derivatives_of_functions",
@@ -402,10 +411,25 @@ SCIPY_FUNCTIONS: tuple[Function, ...] = (
             "of a general matrix": lambda m, a, p, b: m.eigh(a, None, False, True),
         }),
     _otherwise(
-        "inv",
+        "eigh_tridiagonal", arguments=(EYE[0], EYE[0, 1:]),
+        behaviours=(Behaviour(
+            "select='v', of eigenvalues in an interval, outside of `jit` and `vmap`",
+            ("values/test_scipy_structures.py::test_tridiagonal_in_an_interval",)),),
+        results={
+            "eigh_tridiagonal(a, a)": "Arrays2",
+            "eigh_tridiagonal(a, a, eigvals_only=True)": "Array"},
+        calls={
+            "": lambda m, a, p, b: m.eigh_tridiagonal(
+                p[0].real, b[1:, 0].real, eigvals_only=True),
+        }),
+    _otherwise(
+        "inv", behaviours=(STRUCTURES,),
+        results={"inv(a)": "Array", 'inv(a, assume_a="her", lower=True)': "Array"},
         calls={"": lambda m, a, p, b: m.inv(a)}),
     _otherwise(
-        "lu", results={"lu(a)": "Arrays3", "lu(a, True)": "Arrays2"},
+        "lu",
+        results={
+            "lu(a)": "Arrays3", "lu(a, True)": "Arrays2", "lu(a, p_indices=True)": "Arrays3"},
         calls={
             "": lambda m, a, p, b: m.lu(a),
             "permuted": lambda m, a, p, b: m.lu(b, True),
@@ -428,7 +452,7 @@ SCIPY_FUNCTIONS: tuple[Function, ...] = (
             "of a vector": lambda m, a, p, b: m.qr_multiply(a, b[:, 0]),
         }),
     _otherwise(
-        "solve",
+        "solve", behaviours=(STRUCTURES,), results={"solve(a, a, transposed=True)": "Array"},
         calls={
             "": lambda m, a, p, b: m.solve(a, b),
             "of a vector": lambda m, a, p, b: m.solve(a, b[:, 0]),

@@ -17,6 +17,11 @@ from linalg._catalogue.record import Behaviour, Function, Kind
 
 EYE = np.eye(3)
 
+def _right_as_left(a, b):
+  """The results of `eig`, from left vectors of the adjoint matrices."""
+  w, v = linalg.scipy.eig(a.mT.conj(), b.mT.conj(), left=True, right=False)
+  return w.conj(), v
+
 _function = functools.partial(
     Function, kind=Kind("scipy", "By SciPy's signatures, beyond JAX"), module="linalg.scipy")
 
@@ -166,6 +171,9 @@ SCIPY_PENCILS: tuple[Function, ...] = (
         "eig", behaviours=(EIG,), results={"eig(a, a)": "Array | tuple[Array, ...]"},
         cases=(
             Case("eig_generalized", linalg.scipy.eig, _pencil, (2, 2), _eig_ratio, _eig_oracle,
+                 invariant=_eig_invariant, complex=True, slow=True, unordered=True,
+                 absent=_NO_EIG),
+            Case("eig_left_generalized", _right_as_left, _pencil, (2, 2), _eig_ratio, _eig_oracle,
                  invariant=_eig_invariant, complex=True, slow=True, unordered=True,
                  absent=_NO_EIG),
         )),

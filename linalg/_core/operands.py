@@ -10,6 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
+from linalg._core.primitive import refuse_sharded_core
+
 VECTORS = (
     "A batch of vectors is not told from a matrix by its shape: pass b[..., None], and take "
     ".squeeze(-1) of the result.")
@@ -110,11 +112,16 @@ def as_complex(x: jax.Array) -> jax.Array:
 
 
 def check_square(name: str, a: jax.Array, operand: str = "") -> None:
-  """`operand` names it in the error, if the function takes several."""
+  """Raises ValueError where `a` is not square, and ShardingTypeError where devices share a matrix.
+
+  `operand` names it in the error, if the function takes several. A function may compute with `a`
+  before it calls a handler. JAX's own error about sharding would be about that computation.
+  """
   if a.ndim < 2 or a.shape[-1] != a.shape[-2]:
     raise ValueError(
         f"Argument {operand}{' ' * bool(operand)}to {name}() must have shape [..., n, n], got "
         f"{a.shape}")
+  refuse_sharded_core(name, operand or 0, jax.typeof(a), 2)
 
 
 def check_matrix(name: str, a: jax.Array, operand: str = "") -> None:

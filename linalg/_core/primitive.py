@@ -158,7 +158,7 @@ def _abstract_eval(name, rules, *operands, **attributes):
   return [result(tuple(shape), dtype) for shape, dtype in results]
 
 
-def refuse_sharded_core(name: str, operand: int, x: Any, rank: int) -> None:
+def refuse_sharded_core(name: str, operand: int | str, x: Any, rank: int) -> None:
   """Raises ShardingTypeError if a type is sharded over one of its last `rank` dimensions."""
   spec = spec_of(x)
   if any(axis is not None for axis in spec[x.ndim - rank :]):

@@ -44,9 +44,9 @@ def public(
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
       try:
         with called(function.__name__):
-          chosen = kwargs.get("subset_by_index")
-          if isinstance(chosen, list):
-            kwargs["subset_by_index"] = tuple(chosen)
+          for subset in ("subset_by_index", "subset_by_value"):
+            if isinstance(chosen := kwargs.get(subset), list):
+              kwargs[subset] = tuple(chosen)
           if lists and (list in map(type, args) or list in map(type, kwargs.values())):
             return _call_without_lists(call, signature, static, args, kwargs)
           return call(*args, **kwargs)

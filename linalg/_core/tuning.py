@@ -58,9 +58,12 @@ MOST_STATES = {"cpu": 32, "cuda": 23}
 # was not measured.
 MOST_GAINS = 1 << 24
 
-# Pivots of one matrix that `accelerate` leaves to JAX, whose results are the same integers;
-# benchmarks/results/amd-epyc-routed-2026-11-28.json.
-MOST_PIVOTS_OF_XLA = 4
+# The pivots of one matrix, and the order of one updated factor, that `accelerate` leaves to JAX:
+# XLA compiles a loop that is shorter than a call. Results for pivots are the same integers, and JAX
+# has no batches of updates. So no bits depend on the batch.
+# benchmarks/results/amd-epyc-routed-lone-2026-11-28.json.
+MOST_PIVOTS_OF_XLA = 10
+MOST_UPDATED_BY_XLA = 2
 
 # Products with Q that `accelerate` takes from JAX; benchmarks/crossovers/cpu_accelerate_ormqr.json.
 MOST_REFLECTORS = 128

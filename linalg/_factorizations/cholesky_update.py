@@ -18,6 +18,7 @@ from linalg._core.algebra import (
   without_none,
 )
 from linalg._core.checks import check
+from linalg._core.linear_rules import linear_pair
 from linalg._core.operands import as_arrays, check_batches, check_square, incompatible
 from linalg._core.public import public
 from linalg._factorizations.triangular import triangular_solve_p
@@ -27,17 +28,21 @@ __all__ = ["cholesky_update", "cholesky_update_ex"]
 
 def _jvp(primals, tangents, *, downdate):
   factor, info = cholesky_update_p(*primals, downdate=downdate)
-  # The handler found vₖ = 0 wherever the diagonal is not positive. Here it may be a rounding error.
-  diagonal = jax.lax.stop_gradient(diagonal_of(factor))
-  kept = ~(diagonal.real > 0)
-  if jnp.iscomplexobj(diagonal):
-    kept |= diagonal.imag != 0
-  _, dfactor = jax.jvp(
-      lambda r, w: _rotated(r, w, kept, downdate=downdate), primals,
-      tuple(without_none(primals, tangents)))
+  dfactor = cholesky_update_jvp_p(
+      *primals, *without_none(primals, tangents), downdate=downdate)
   # A factor rather than a mask, so that the cotangents of failed matrices are NaN too.
   known = jnp.where(info == 0, 1, jnp.nan).astype(dfactor.dtype)
   return (factor, info), (dfactor * known[..., None, None], None)
+
+
+def _tangent(r, w, dr, dw, *, downdate):
+  # The handler found vₖ = 0 wherever the diagonal is not positive. Here it may be a rounding error.
+  factor, _ = cholesky_update_p(*jax.lax.stop_gradient((r, w)), downdate=downdate)
+  diagonal = diagonal_of(factor)
+  kept = ~(diagonal.real > 0)
+  if jnp.iscomplexobj(diagonal):
+    kept |= diagonal.imag != 0
+  return [jax.jvp(lambda r, w: _rotated(r, w, kept, downdate=downdate), (r, w), (dr, dw))[1]]
 
 
 def _quotient(x, y):
@@ -149,6 +154,18 @@ cholesky_update_p = ffi.operation(
     fallback=_fallback)
 
 
+# The scan of rotations, and the handler that runs it backwards: kernels/small/cholesky_update.h has
+# the formula. Forward mode has no handler.
+cholesky_update_jvp_p, cholesky_update_vjp_p = linear_pair(
+    ("linalg_cholesky_update_jvp", "n n, n, n n, n -> n n", [0]),
+    ("linalg_cholesky_update_vjp", "n n, n, n n -> n n, n", [0, 1]),
+    _tangent,
+    constants=2,
+    argument=lambda r, w: (r, w),
+    attributes={"downdate": False},
+    forward_handler=False)
+
+
 def _update(name, r, w, downdate):
   (r, w), dtype = as_arrays(name, r, w)
   check_square(name, r, "r")
@@ -182,7 +199,7 @@ def cholesky_update(
   in mixed form: Bojanczyk, Brent, Van Dooren and de Hoog, SIAM J. Sci. Stat. Comput. 8 (1987). GPUs
   take one triangular solve and cumulative sums, O(n²) operations too: Gill, Golub, Murray and
   Saunders (1974), method C1. Derivatives differentiate the rotations, in n steps of O(n)
-  operations.
+  operations; on CPUs a handler takes them for gradients.
 
   Example:
     >>> import jax.numpy as jnp, linalg

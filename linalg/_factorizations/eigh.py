@@ -126,7 +126,7 @@ eigvalsh_p = ffi.operation(
     fallback=_eigvalsh_fallback)
 
 
-# A part of the spectrum. Its derivatives use the chosen vectors V alone. Their components outside
+# A subset of the spectrum. Its derivatives use the chosen vectors V alone. Their components outside
 # of V's space solve (λⱼ - A) X = dA vⱼ there (Sternheimer, On nuclear quadrupole moments, 1951; see
 # also arXiv 2511.14651). The tridiagonal form of A, which has found the vectors, solves it too.
 

@@ -107,7 +107,7 @@ eigh_tridiagonal_rows_p = ffi.operation(
     fallback=_eigh_tridiagonal_rows_fallback)
 
 
-# A part of the spectrum, as in eigh.py. The matrix is tridiagonal already, so a part takes time
+# A subset of the spectrum, as in eigh.py. The matrix is tridiagonal already, so a subset takes time
 # in proportion to n.
 
 

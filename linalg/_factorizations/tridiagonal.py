@@ -97,7 +97,8 @@ def tridiagonal_solve(
     du: the upper diagonals (..., n): du[i] is A[i, i + 1]; du[n - 1] is not read.
     b: a vector (n,), or matrices of right-hand sides (..., n, k).
     perturb_singular: whether pivots below eps max |U| are replaced by that value, for inverse
-      iteration. Derivatives are those of the original system.
+      iteration. A few long systems on a GPU have pivots of scaled rows, which are raised to eps.
+      Derivatives are those of the original system.
 
   Returns:
     x, with the broadcast batch shape of all operands. Where A is exactly singular or holds NaN, x

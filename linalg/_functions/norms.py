@@ -60,7 +60,8 @@ def _vector_norm(x, order, axis, keepdims):
     return _euclidean(x, axis, keepdims)
   if isinstance(order, str):
     hint = f" Use '{order[:-3]}jax.numpy.inf' instead." if order in ("inf", "-inf") else ""
-    raise ValueError(f"ord of a vector norm must be a number or None, got {order!r}.{hint}")
+    raise ValueError(
+        f"Invalid order '{order}' for vector norm. It must be a number or None.{hint}")
   if order == np.inf:
     return jnp.max(jnp.abs(x), axis=axis, keepdims=keepdims, initial=0)
   if order == -np.inf:
@@ -115,8 +116,8 @@ def _matrix_norm(x, order, axis, keepdims):
     return _euclidean(x, axis, keepdims)
   if order not in ("nuc", 1, -1, 2, -2, np.inf, -np.inf):
     raise ValueError(
-        "ord of a matrix norm must be 'fro', 'nuc', 1, -1, 2, -2, inf, -inf or None, got "
-        f"{order!r}.")
+        f"Invalid order '{order}' for matrix norm. It must be 'fro', 'nuc', 1, -1, 2, -2, inf, "
+        "-inf or None.")
   x = jnp.moveaxis(x, axis, (-2, -1))
   if order == "nuc":
     result = jnp.sum(x.real, axis=(-2, -1)) if 0 in x.shape[-2:] else _nuclear(x)

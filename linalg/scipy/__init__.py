@@ -27,7 +27,6 @@ from linalg import (
     block_diag,
     cho_factor,
     cho_solve,
-    eigh_tridiagonal,
     expm,
     hessenberg,
     lu_factor,
@@ -52,17 +51,22 @@ from linalg.scipy._counterparts import (
     cholesky,
     det,
     eigh,
-    inv,
     lu,
     qr,
     qr_multiply,
-    solve,
     svd,
 )
 from linalg.scipy._eig import eig, eigvals
 from linalg.scipy._eig_banded import eig_banded, eigvals_banded
 from linalg.scipy._expm_frechet import expm_cond, expm_frechet
-from linalg.scipy._forms import eigvalsh, eigvalsh_tridiagonal, lstsq, norm, svdvals
+from linalg.scipy._forms import (
+    eigh_tridiagonal,
+    eigvalsh,
+    eigvalsh_tridiagonal,
+    lstsq,
+    norm,
+    svdvals,
+)
 from linalg.scipy._funm import funm
 from linalg.scipy._ldl import ldl
 from linalg.scipy._logm import fractional_matrix_power, logm
@@ -74,6 +78,7 @@ from linalg.scipy._rq import rq
 from linalg.scipy._schur import schur
 from linalg.scipy._signm import signm
 from linalg.scipy._sketch import clarkson_woodruff_transform
+from linalg.scipy._solve import inv, solve
 from linalg.scipy._structure import bandwidth, ishermitian, issymmetric
 from linalg.scipy._subspaces import null_space, orth
 from linalg.scipy._sylvester import (

@@ -10,13 +10,14 @@ from jax.typing import ArrayLike
 
 import linalg
 from linalg import ffi
-from linalg._core.algebra import identity, permutation_matrix, symmetrized
+from linalg._core.algebra import expand, identity, permutation_matrix, symmetrized
 from linalg._core.operands import as_arrays, check_matrix, check_square, real_dtype
 from linalg._core.public import public, with_types_of
 from linalg._factorizations.matmul import product
+from linalg.scipy._drivers import check_driver, check_driver_of_eigh
 from linalg.scipy._intervals import in_interval, interval, size_of_interval
 
-__all__ = ["cholesky", "det", "eigh", "inv", "lu", "qr", "qr_multiply", "solve", "svd"]
+__all__ = ["cholesky", "det", "eigh", "lu", "qr", "qr_multiply", "svd"]
 
 
 @with_types_of(jax.scipy.linalg.cholesky)
@@ -65,28 +66,6 @@ def det(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True) -> j
   return linalg.det(a)
 
 
-@with_types_of(jax.scipy.linalg.inv)
-@public("overwrite_a", "check_finite", lists=True)
-def inv(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True) -> jax.Array:
-  """The inverse; `jax.scipy.linalg.inv`. See `linalg.inv`.
-
-  Args:
-    a: matrices (..., n, n).
-    overwrite_a, check_finite: not used.
-
-  Returns:
-    The inverses (..., n, n); NaN where the matrix is exactly singular.
-
-  Example:
-    >>> import jax.numpy as jnp, linalg.scipy
-    >>> print(linalg.scipy.inv(jnp.diag(jnp.array([2.0, 4.0]))))
-    [[0.5  0.  ]
-     [0.   0.25]]
-  """
-  del overwrite_a, check_finite
-  return linalg.inv(a)
-
-
 @overload
 def eigh(
     a: ArrayLike,
@@ -102,6 +81,7 @@ def eigh(
     *,
     subset_by_index: tuple[int, int] | None = None,
     subset_by_value: tuple[float, float] | None = None,
+    driver: str | None = None,
 ) -> tuple[jax.Array, jax.Array]: ...
 
 
@@ -120,6 +100,7 @@ def eigh(
     *,
     subset_by_index: tuple[int, int] | None = None,
     subset_by_value: tuple[float, float] | None = None,
+    driver: str | None = None,
 ) -> jax.Array: ...
 
 
@@ -138,6 +119,7 @@ def eigh(
     check_finite: bool = True,
     subset_by_index: tuple[int, int] | None = None,
     subset_by_value: tuple[float, float] | None = None,
+    driver: str | None = None,
 ) -> jax.Array: ...
 
 
@@ -156,12 +138,13 @@ def eigh(
     *,
     subset_by_index: tuple[int, int] | None = None,
     subset_by_value: tuple[float, float] | None = None,
+    driver: str | None = None,
 ) -> jax.Array | tuple[jax.Array, jax.Array]: ...
 
 
 @public(
     "lower", "eigvals_only", "overwrite_a", "overwrite_b", "turbo", "eigvals", "type",
-    "check_finite", "subset_by_index", "subset_by_value", compiled=False, lists=True)
+    "check_finite", "subset_by_index", "subset_by_value", "driver", compiled=False, lists=True)
 def eigh(
     a: ArrayLike,
     b: ArrayLike | None = None,
@@ -176,6 +159,7 @@ def eigh(
     *,
     subset_by_index: tuple[int, int] | None = None,
     subset_by_value: tuple[float, float] | None = None,
+    driver: str | None = None,
 ) -> Any:
   """Eigenvalues and eigenvectors of A v = w B v; `jax.scipy.linalg.eigh`.
 
@@ -185,6 +169,7 @@ def eigh(
     subset_by_index: SciPy's name of `eigvals`, the first and the last index, the last included.
     subset_by_value: (low, high), to return the eigenvalues in the interval (low, high], as for
       `linalg.scipy.eigvalsh`.
+    driver: SciPy's name of a LAPACK routine. It is checked, and changes nothing.
     lower, overwrite_a, overwrite_b, turbo, check_finite: not used.
 
   Returns:
@@ -200,6 +185,9 @@ def eigh(
   """
   hash(lower)  # an array is an error, as for options that are used
   del lower, overwrite_a, overwrite_b, turbo, check_finite
+  check_driver_of_eigh(
+      "eigh", driver, generalized=b is not None,
+      subset=any(x is not None for x in (eigvals, subset_by_index, subset_by_value)))
   if subset_by_value is not None:
     if (eigvals, subset_by_index) != (None, None):
       raise ValueError(
@@ -237,16 +225,55 @@ def _eigh_in(a, b, eigvals_only, kind, bounds):
   return w if v is None else (w, v)
 
 
-@with_types_of(jax.scipy.linalg.lu)
-@public("permute_l", "overwrite_a", "check_finite", lists=True)
+@overload
 def lu(
-    a: ArrayLike, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool = True
+    a: ArrayLike,
+    permute_l: Literal[False] = False,
+    overwrite_a: bool = False,
+    check_finite: bool = True,
+    *,
+    p_indices: bool = False,
+) -> tuple[jax.Array, jax.Array, jax.Array]: ...
+
+
+@overload
+def lu(
+    a: ArrayLike,
+    permute_l: Literal[True],
+    overwrite_a: bool = False,
+    check_finite: bool = True,
+    *,
+    p_indices: bool = False,
+) -> tuple[jax.Array, jax.Array]: ...
+
+
+@overload
+def lu(
+    a: ArrayLike,
+    permute_l: bool = False,
+    overwrite_a: bool = False,
+    check_finite: bool = True,
+    *,
+    p_indices: bool = False,
+) -> tuple[jax.Array, jax.Array] | tuple[jax.Array, jax.Array, jax.Array]: ...
+
+
+@public("permute_l", "overwrite_a", "check_finite", "p_indices", lists=True)
+def lu(
+    a: ArrayLike,
+    permute_l: bool = False,
+    overwrite_a: bool = False,
+    check_finite: bool = True,
+    *,
+    p_indices: bool = False,
 ) -> Any:
   """LU factors, A = P L U; `jax.scipy.linalg.lu`, batched. See `linalg.lu`.
 
   Args:
     a: matrices (..., m, n), k = min(m, n).
     permute_l: whether to return P L rather than P and L.
+    p_indices: SciPy's option, whether P is given by int32 indices p (..., m) of rows: P L is
+      L[p].
     overwrite_a, check_finite: not used.
 
   Returns:
@@ -271,6 +298,14 @@ def lu(
   u = jnp.triu(packed)[..., :k, :].astype(dtype)
   if permute_l:
     return product(permutation_matrix(permutation, a.dtype).mT, l).astype(dtype), u
+  if p_indices:
+    # The inverse as a sum: a scatter or a sort has no sharding.
+    index = jnp.arange(a.shape[-2], dtype=permutation.dtype)
+    places = expand(index[:, None], permutation[..., None])
+    order = jnp.sum(
+        jnp.where(permutation[..., None] == expand(index, permutation[..., None]), places, 0),
+        axis=-2, dtype=permutation.dtype)
+    return order, l.astype(dtype), u
   return permutation_matrix(permutation, real_dtype(dtype)).mT, l.astype(dtype), u
 
 
@@ -289,12 +324,13 @@ def qr(
   Args:
     a: matrices (..., m, n), k = min(m, n).
     mode: 'full' for Q (..., m, m) and R (..., m, n); 'economic' for Q (..., m, k) and R
-      (..., k, n); 'r' for R (..., m, n) alone.
+      (..., k, n); 'r' for R (..., m, n) alone; 'raw', without pivoting, for LAPACK's reflectors and
+      R in one matrix (..., m, n), their scales (..., k), and R (..., k, n).
     pivoting: whether to permute columns, and to return the permutation too.
     overwrite_a, lwork, check_finite: not used.
 
   Returns:
-    (Q, R), (Q, R, permutation), (R,) or (R, permutation).
+    (Q, R), (Q, R, permutation), (R,) or (R, permutation); with 'raw' ((reflectors, scales), R).
 
   Example:
     >>> import jax.numpy as jnp, linalg.scipy
@@ -307,8 +343,12 @@ def qr(
     return tuple(linalg.qr(a, pivoting=pivoting))
   if mode == "full":
     return tuple(linalg.qr(a, "complete", pivoting=pivoting))
+  if mode == "raw":
+    packed, scales = linalg.qr(a, "raw", pivoting=pivoting)
+    packed = packed.mT
+    return (packed, scales), jnp.triu(packed[..., : scales.shape[-1], :])
   if mode != "r":
-    raise ValueError(f"qr: mode must be 'full', 'economic' or 'r', got {mode!r}.")
+    raise ValueError(f"qr: mode must be 'full', 'economic', 'r' or 'raw', got {mode!r}.")
   r, *permutation = linalg.qr(a, "r", pivoting=True) if pivoting else (linalg.qr(a, "r"),)
   below = jnp.shape(a)[-2] - r.shape[-2]
   return jnp.pad(r, ((0, 0),) * (r.ndim - 2) + ((0, below), (0, 0))), *permutation
@@ -365,44 +405,6 @@ def qr_multiply(
   return result.astype(dtype), r.astype(dtype), *permutation
 
 
-@with_types_of(jax.scipy.linalg.solve)
-@public("lower", "overwrite_a", "overwrite_b", "debug", "check_finite", "assume_a", lists=True)
-def solve(
-    a: ArrayLike,
-    b: ArrayLike,
-    lower: bool = False,
-    overwrite_a: bool = False,
-    overwrite_b: bool = False,
-    debug: bool = False,
-    check_finite: bool = True,
-    assume_a: str = "gen",
-) -> jax.Array:
-  """Solves A x = b; `jax.scipy.linalg.solve`. See `linalg.solve`.
-
-  Args:
-    a: matrices (..., n, n).
-    b: a vector (n,), or matrices of right-hand sides (..., n, k).
-    lower: if assume_a is 'pos', the triangle that is read.
-    assume_a: 'pos' for Hermitian positive definite matrices. 'sym' and 'her' are solved as 'gen',
-      as in JAX: both triangles are read.
-    overwrite_a, overwrite_b, debug, check_finite: not used.
-
-  Returns:
-    x, with the broadcast batch shape of `a` and `b`. It is NaN where A is singular, or not positive
-    definite with 'pos'.
-
-  Example:
-    >>> import jax.numpy as jnp, linalg.scipy
-    >>> a = jnp.array([[4.0, 2.0], [2.0, 2.0]])
-    >>> print(linalg.scipy.solve(a, jnp.array([8.0, 6.0]), assume_a="pos"))
-    [1. 2.]
-  """
-  del overwrite_a, overwrite_b, debug, check_finite
-  if assume_a == "pos" and jnp.ndim(a) == jnp.ndim(b) + 1 > 2:  # a batch of vectors
-    return linalg.solve(a, jnp.asarray(b)[..., None], assume_a="pos", lower=lower)[..., 0]
-  return linalg.solve(a, b, assume_a="gen" if assume_a in ("sym", "her") else assume_a, lower=lower)
-
-
 @with_types_of(jax.scipy.linalg.svd)
 @public("full_matrices", "compute_uv", "overwrite_a", "check_finite", "lapack_driver", lists=True)
 def svd(
@@ -418,7 +420,8 @@ def svd(
   Args:
     a: matrices (..., m, n).
     full_matrices, compute_uv: as for `linalg.svd`.
-    overwrite_a, check_finite, lapack_driver: not used.
+    lapack_driver: SciPy's name of a LAPACK routine. It is checked, and changes nothing.
+    overwrite_a, check_finite: not used.
 
   Returns:
     (U, s, Vᴴ), or s.
@@ -428,6 +431,7 @@ def svd(
     >>> print(linalg.scipy.svd(jnp.diag(jnp.array([2.0, 3.0])), compute_uv=False).round(4))
     [3. 2.]
   """
-  del overwrite_a, check_finite, lapack_driver
+  del overwrite_a, check_finite
+  check_driver("svd", lapack_driver, ("gesdd", "gesvd"))
   result = linalg.svd(a, full_matrices, compute_uv)
   return tuple(result) if compute_uv else result

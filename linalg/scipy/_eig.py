@@ -34,7 +34,7 @@ from linalg._core.pencils import (
   unit_pairs,
 )
 from linalg._core.public import public
-from linalg._factorizations.eig import eig_left_p, eigvals_p, normalized_change
+from linalg._factorizations.eig import eig_left_p, eig_p, eigvals_p, normalized_change
 from linalg._factorizations.matmul import product
 from linalg._factorizations.solve import solve_p
 
@@ -64,25 +64,42 @@ def _changes(a, b, da, db, alpha, beta, norms, v):
   return dalpha, dbeta, normalized_change(v, moved) * one.astype(v.dtype)
 
 
-def _pairs_jvp(primals, tangents):
-  a, b, *rest = primals
+def _right_changes(a, b, da, db, alpha, beta, right):
+  return _changes(a, b, da, db, alpha, beta, scales(a, b), right)
+
+
+def _right_jvp(primals, tangents):
+  a, b = primals[:2]
+  results = eig_right_p(*primals)
+  return results, _right_changes(a, b, *without_none((a, b), tangents[:2]), *results)
+
+
+def _left_jvp(primals, tangents):
+  a, b = primals[:2]
   da, db = without_none((a, b), tangents[:2])
-  alpha, beta, left, right = eig_pairs_p(a, b, *rest)
-  norms = scales(a, b)
-  dalpha, dbeta, dright = _changes(a, b, da, db, alpha, beta, norms, right)
+  alpha, beta, left, right = eig_left_and_right_p(*primals)
+  dalpha, dbeta, dright = _right_changes(a, b, da, db, alpha, beta, right)
   # Left vectors are right ones of (Aᴴ, Bᴴ), whose pairs are conjugate.
-  ah, bh, dah, dbh = map(adjoint, (a, b, da, db))
-  dleft = _changes(ah, bh, dah, dbh, alpha.conj(), beta.conj(), norms, left)[2]
+  dleft = _right_changes(
+      adjoint(a), adjoint(b), adjoint(da), adjoint(db), alpha.conj(), beta.conj(), left)[2]
   return (alpha, beta, left, right), (dalpha, dbeta, dleft, dright)
 
 
 # Eigenvalues and vectors, all complex, as a function of the matrices.
-eig_pairs_p = ffi.operation(
-    "linalg_eig_pairs",
+eig_right_p = ffi.operation(
+    "linalg_eig_right",
+    "n n, n n, n, n, n n -> n, n, n n",
+    [2, 3, 4],
+    platforms=(),
+    jvp=_right_jvp,
+    fallback=lambda a, b, *results: list(results))
+
+eig_left_and_right_p = ffi.operation(
+    "linalg_eig_left_and_right",
     "n n, n n, n, n, n n, n n -> n, n, n n, n n",
     [2, 3, 4, 5],
     platforms=(),
-    jvp=_pairs_jvp,
+    jvp=_left_jvp,
     fallback=lambda a, b, *results: list(results))
 
 
@@ -103,6 +120,12 @@ def _pairs_of(w, norms, dtype):
 
 
 def _fallback(a, b):
+  quotient, _, norms = _rotated_quotient(a, b)
+  w, right, info = eig_p(quotient)
+  return [*_pairs_of(w, norms, a.dtype), right, info]
+
+
+def _left_fallback(a, b):
   quotient, second, norms = _rotated_quotient(a, b)
   w, left, right, info = eig_left_p(quotient)
   alpha, beta = _pairs_of(w, norms, a.dtype)
@@ -124,26 +147,29 @@ def _values_fallback(a, b):
 
 eig_generalized_p = ffi.operation(
     "linalg_eig_generalized",
+    "n n, n n -> n, n, n n, ()",
+    lambda a, b: [complex_dtype(a), a, complex_dtype(a), jnp.int32],
+    fallback=_fallback)
+
+eig_left_generalized_p = ffi.operation(
+    "linalg_eig_left_generalized",
     "n n, n n -> n, n, n n, n n, ()",
     lambda a, b: [complex_dtype(a), a, complex_dtype(a), complex_dtype(a), jnp.int32],
-    fallback=_fallback)
+    fallback=_left_fallback)
 
 
 def _values_jvp(primals, tangents):
-  results = _values_and_vectors(*primals)
-  a, b, *rest = results
-  complex_tangents = [
-      None if dx is None else as_complex(dx) for dx in tangents]
-  (alpha, beta, _, _), (dalpha, dbeta, _, _) = _pairs_jvp(
-      (a, b, *rest), (*complex_tangents, None, None, None, None))
+  alpha, beta, _ = (results := _values_and_vectors(eig_generalized_p, *primals))[2:]
+  complex_tangents = [None if dx is None else as_complex(dx) for dx in tangents]
+  dalpha, dbeta, _ = _right_jvp(results, complex_tangents)[1]
   return (alpha, beta), (dalpha, dbeta)
 
 
-def _values_and_vectors(a, b):
-  """The operands of `eig_pairs_p`."""
-  alpha, beta, left, right, info = eig_generalized_p(*map(jax.lax.stop_gradient, (a, b)))
+def _values_and_vectors(operation, a, b):
+  """The operands of `eig_right_p`, or of `eig_left_and_right_p`, for this operation's results."""
+  alpha, beta, *vectors, info = operation(*map(jax.lax.stop_gradient, (a, b)))
   check_converged(info, "generalized eigendecomposition")
-  return as_complex(a), as_complex(b), alpha, as_complex(beta), left, right
+  return as_complex(a), as_complex(b), alpha, as_complex(beta), *vectors
 
 
 def _values_alone(a, b):
@@ -255,9 +281,12 @@ def eig(
     w = jnp.stack([w, one], axis=-2) if homogeneous_eigvals else w
     return (w, *vectors[: None if right else 1])
   a, b = _pencil("eig", a, b)
-  alpha, beta, *vectors = eig_pairs_p(*_values_and_vectors(a, b))
+  if left:
+    alpha, beta, *vectors = eig_left_and_right_p(*_values_and_vectors(eig_left_generalized_p, a, b))
+  else:
+    alpha, beta, *vectors = eig_right_p(*_values_and_vectors(eig_generalized_p, a, b))
   w = _eigenvalues(alpha, beta, homogeneous_eigvals)
-  return (w, *(v for v, wanted in zip(vectors, (left, right), strict=True) if wanted))
+  return (w, *vectors[: None if right else 1])
 
 
 def _eigenvalues_alone(name, a, b, homogeneous):

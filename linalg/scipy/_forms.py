@@ -1,6 +1,6 @@
 """SciPy's forms of functions that `linalg` has in those of `jax.numpy.linalg`."""
 
-from typing import Any
+from typing import Any, Literal, overload
 
 import jax
 import jax.numpy as jnp
@@ -9,14 +9,15 @@ from jax.typing import ArrayLike
 import linalg
 from linalg._core.operands import as_arrays, check_matrix
 from linalg._core.public import public
+from linalg.scipy._drivers import (
+  check_driver,
+  check_driver_of_eigh,
+  check_driver_of_tridiagonal,
+)
 from linalg.scipy._intervals import in_interval, interval, size_of_interval
 
-__all__ = ["eigvalsh", "eigvalsh_tridiagonal", "lstsq", "norm", "svdvals"]
-
-
-def _checked_driver(name, driver, drivers):
-  if driver is not None and driver not in drivers:
-    raise ValueError(f"{name}: the driver must be one of {', '.join(drivers)}, got {driver!r}.")
+__all__ = [
+    "eigh_tridiagonal", "eigvalsh", "eigvalsh_tridiagonal", "lstsq", "norm", "svdvals"]
 
 
 def _indices(name, subset, n):
@@ -120,7 +121,7 @@ def lstsq(
     [1. 2.] () 2
   """
   del overwrite_a, overwrite_b, check_finite
-  _checked_driver("lstsq", lapack_driver, ("gelsd", "gelsy", "gelss"))
+  check_driver("lstsq", lapack_driver, ("gelsd", "gelsy", "gelss"))
   check_matrix("lstsq", a := jnp.asarray(a), "a")
   vector = jnp.ndim(b) == 1
   columns = jnp.asarray(b)[:, None] if vector else b
@@ -177,11 +178,123 @@ def eigvalsh(
   if None not in (subset_by_index, subset_by_value):
     raise ValueError(
         "eigvalsh: only one of subset_by_index and subset_by_value may be specified.")
-  _checked_driver("eigvalsh", driver, ("ev", "evd", "evr", "evx", "gv", "gvd", "gvx"))
+  check_driver_of_eigh(
+      "eigvalsh", driver, generalized=b is not None,
+      subset=subset_by_index is not None or subset_by_value is not None)
   chosen = subset_by_index and _indices("eigvalsh", subset_by_index, jnp.shape(a)[-1])
   w = linalg.eigh_generalized(a, b, lower, True, eigvals=chosen, type=type)
   return w if subset_by_value is None else _in(
       "eigvalsh", w, "subset_by_value", subset_by_value)
+
+
+@overload
+def eigh_tridiagonal(
+    d: ArrayLike,
+    e: ArrayLike,
+    *,
+    eigvals_only: Literal[False] = False,
+    select: str = "a",
+    select_range: tuple[float, float] | None = None,
+    tol: ArrayLike | None = None,
+    key: jax.Array | None = None,
+    subset_by_index: tuple[int, int] | None = None,
+    check_finite: bool = True,
+    lapack_driver: str = "auto",
+) -> tuple[jax.Array, jax.Array]: ...
+
+
+@overload
+def eigh_tridiagonal(
+    d: ArrayLike,
+    e: ArrayLike,
+    *,
+    eigvals_only: Literal[True],
+    select: str = "a",
+    select_range: tuple[float, float] | None = None,
+    tol: ArrayLike | None = None,
+    key: jax.Array | None = None,
+    subset_by_index: tuple[int, int] | None = None,
+    check_finite: bool = True,
+    lapack_driver: str = "auto",
+) -> jax.Array: ...
+
+
+@overload
+def eigh_tridiagonal(
+    d: ArrayLike,
+    e: ArrayLike,
+    *,
+    eigvals_only: bool = False,
+    select: str = "a",
+    select_range: tuple[float, float] | None = None,
+    tol: ArrayLike | None = None,
+    key: jax.Array | None = None,
+    subset_by_index: tuple[int, int] | None = None,
+    check_finite: bool = True,
+    lapack_driver: str = "auto",
+) -> jax.Array | tuple[jax.Array, jax.Array]: ...
+
+
+@public(
+    "eigvals_only", "select", "select_range", "subset_by_index", "check_finite", "lapack_driver",
+    compiled=False, lists=True)
+def eigh_tridiagonal(
+    d: ArrayLike,
+    e: ArrayLike,
+    *,
+    eigvals_only: bool = False,
+    select: str = "a",
+    select_range: tuple[float, float] | None = None,
+    tol: ArrayLike | None = None,
+    key: jax.Array | None = None,
+    subset_by_index: tuple[int, int] | None = None,
+    check_finite: bool = True,
+    lapack_driver: str = "auto",
+) -> Any:
+  """Eigenvalues and eigenvectors of Hermitian tridiagonal matrices, also those in an interval.
+
+  `jax.scipy.linalg.eigh_tridiagonal`, with options of SciPy. See `linalg.eigh_tridiagonal`.
+
+  Args:
+    d, e, eigvals_only, subset_by_index: as for `linalg.eigh_tridiagonal`.
+    select: 'a' for all eigenvalues; 'i' for those of the indices select_range[0] to
+      select_range[1], the last included; 'v' for those in the interval (select_range[0],
+      select_range[1]]. The number of the latter depends on values, so that 'v' raises TypeError
+      inside of `jit` and `vmap`. In a batch it is the largest one, and NaN follows where there are
+      fewer.
+    select_range: two numbers.
+    lapack_driver: SciPy's name of a LAPACK routine. It is checked, and changes nothing.
+    tol, key, check_finite: not used.
+
+  Returns:
+    (eigenvalues, eigenvectors), or the eigenvalues.
+
+  Algorithm: that of `linalg.eigh_tridiagonal`.
+
+  Example:
+    >>> import jax.numpy as jnp, linalg.scipy
+    >>> d, e = jnp.array([2.0, 2.0]), jnp.array([1.0])
+    >>> w, v = linalg.scipy.eigh_tridiagonal(d, e, select="v", select_range=(2.0, 4.0))
+    >>> print(w.round(4), v.shape)
+    [3.] (2, 1)
+  """
+  del tol, key, check_finite
+  check_driver_of_tridiagonal(
+      "eigh_tridiagonal", lapack_driver, vectors=not eigvals_only, subset=select != "a")
+  if select != "v":
+    return linalg.eigh_tridiagonal(
+        d, e, eigvals_only=eigvals_only, select=select, select_range=select_range,
+        subset_by_index=subset_by_index)
+  if subset_by_index is not None:
+    raise ValueError("eigh_tridiagonal: only one of select='v' and subset_by_index may be given.")
+  low, high = interval("eigh_tridiagonal", "select_range", select_range)
+  if eigvals_only:
+    w, v = linalg.eigh_tridiagonal(d, e, eigvals_only=True), None
+  else:
+    w, v = linalg.eigh_tridiagonal(d, e)
+  size = size_of_interval("eigh_tridiagonal", w, low, high, "Choose eigenvalues by index there.")
+  w, v = in_interval(w, v, low, high, size)
+  return w if v is None else (w, v)
 
 
 @public(
@@ -216,8 +329,8 @@ def eigvalsh_tridiagonal(
     [1. 3.]
   """
   del check_finite, tol
-  _checked_driver(
-      "eigvalsh_tridiagonal", lapack_driver, ("auto", "stemr", "stebz", "sterf", "stev", "stevd"))
+  check_driver_of_tridiagonal(
+      "eigvalsh_tridiagonal", lapack_driver, vectors=False, subset=select != "a")
   (d, e), dtype = as_arrays("eigvalsh_tridiagonal", d, e)
   if select not in ("a", "i", "v"):
     raise ValueError(f"eigvalsh_tridiagonal: select must be 'a', 'i' or 'v', got {select!r}.")

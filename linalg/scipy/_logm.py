@@ -17,11 +17,11 @@ from linalg._core.algebra import (
   exponent_above,
   gauss_legendre,
   identity,
-  largest_element,
   nan_where,
   norm_of_columns,
   on_diagonal,
   power_of_two,
+  scaled,
   zeros_like,
 )
 from linalg._core.balancing import balancing, similar
@@ -114,24 +114,24 @@ def _log_of_balanced(t):
   return nan_where(~(norm_of_columns(x) <= _NEAR) | jnp.isnan(exact).any(-1), result, core=2)
 
 
-def _scaled(t, z, e):
+def _beside(t, z, e):
   """Returns Zᴴ E Z scaled to be small beside T, and a function that restores the scale.
 
   A derivative is linear in E, so the scale factors out. Beside a T of another scale, products of
   two directions would leave the range.
   """
-  e = congruence(z, e, adjoint_a=True)
+  (e, own), (_, size) = scaled(e), scaled(t)
   dtype = jnp.finfo(e.dtype).dtype
-  own = binade(largest_element(e))
-  size = jnp.maximum(binade(largest_element(t)), 2.0**10 * jnp.finfo(dtype).tiny)
-  times = lambda x, power: x * power[..., None, None].astype(x.dtype)
-  exponent = exponent_above(own) - exponent_above(size) + 10
+  size = jnp.maximum(size.real, 2.0**10 * jnp.finfo(dtype).tiny)
+  exponent = exponent_above(own.real) - exponent_above(size) + 10
 
   def restored(x):
     half = exponent // 2  # the power itself may be out of range
-    return times(times(x, power_of_two(half, dtype)), power_of_two(exponent - half, dtype))
+    for power in (half, exponent - half):
+      x = x * power_of_two(power, dtype).astype(x.dtype)
+    return x
 
-  return times(e / own[..., None, None].astype(e.dtype), size * 2.0**-10), restored
+  return congruence(z, e, adjoint_a=True) * (size * 2.0**-10).astype(e.dtype), restored
 
 
 def _pair(a, e):
@@ -148,13 +148,13 @@ def _through_triangle(name, of_triangle, attributes=None):
 
   def derivative(t, z, e, **values):
     n = t.shape[-1]
-    e, restored = _scaled(t, z, e)
+    e, restored = _beside(t, z, e)
     return restored(congruence(z, of_triangle(_pair(t, e), **values)[..., :n, n:]))
 
   def second(t, z, e, c, **values):
     # The derivative at the pair [[T, E], [0, T]] in the direction [[C, 0], [0, C]].
     n = t.shape[-1]
-    (e, by_e), (c, by_c) = _scaled(t, z, e), _scaled(t, z, c)
+    (e, by_e), (c, by_c) = _beside(t, z, e), _beside(t, z, c)
     along = jnp.block([[c, zeros_like(c)], [zeros_like(c), c]])
     corner = of_triangle(_pair(_pair(t, e), along), **values)[..., :n, 3 * n :]
     return by_e(by_c(congruence(z, corner)))

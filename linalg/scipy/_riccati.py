@@ -2,7 +2,7 @@
 
 An iteration without inverses and without derivatives finds a solution. Steps of Newton's method
 make it as accurate as the equation allows. The derivatives are those of the equation, expanded
-about the solution: in discrete time they need no inverse of R.
+about the solution: in discrete time they need no inverse of R (_discrete_riccati.py).
 """
 
 from collections.abc import Callable
@@ -36,6 +36,7 @@ from linalg._factorizations.solve import solve
 from linalg._factorizations.triangular import triangular_solve
 from linalg._functions.norms import matrix_norm
 from linalg._functions.sylvester import adjoint_schur, stein_p, sylvester_p
+from linalg.scipy._discrete_riccati import System, change_of_solution
 
 __all__ = ["solve_continuous_are", "solve_discrete_are"]
 
@@ -46,24 +47,6 @@ _LARGEST_ERROR = 0.1  # a solution that is less certain is NaN
 
 def _frobenius(x):
   return matrix_norm(x, keepdims=True)
-
-
-class _System(NamedTuple):
-  """The matrices of a regulator, of one batch and dtype."""
-
-  a: jax.Array
-  b: jax.Array
-  q: jax.Array
-  r: jax.Array
-  s: jax.Array
-
-  def scaled(self, states: jax.Array, inputs: jax.Array) -> "_System":
-    """The system in other units of states and inputs, which make X D X D."""
-    d, u = states.astype(self.a.dtype), inputs.astype(self.a.dtype)
-    row, col = d[..., :, None], d[..., None, :]
-    return _System(
-        self.a * col / row, self.b * u[..., None, :] / row, self.q * row * col,
-        self.r * u[..., :, None] * u[..., None, :], self.s * row * u[..., None, :])
 
 
 def _units(equation, system):
@@ -78,7 +61,7 @@ def _units(equation, system):
 
   def step(carry, _):
     states, inputs = carry
-    x = _System(a, b, q, r, s).scaled(jnp.exp2(states), jnp.exp2(inputs))
+    x = System(a, b, q, r, s).scaled(jnp.exp2(states), jnp.exp2(inputs))
     rising = x.a.sum(-2) + x.q.sum(-2) + x.s.sum(-1)
     falling = x.a.sum(-1) + x.b.sum(-1)
     both = (rising > 0) & (falling > 0)
@@ -218,7 +201,7 @@ def _discrete_input_step(size, logarithm, by_inputs):
 
 
 def _discrete_weight(system, x):
-  return symmetrized(system.r + congruence(system.b, x, adjoint_a=True))
+  return system.weight(x)
 
 
 def _discrete_product(system, x):
@@ -373,9 +356,31 @@ def _units_of_solution(equation, system, x):
   return tuple(map(units, diagonals))
 
 
-def _solve_system(equation, operation, system):
+def _continuous_expansion(system, x, t, z):
+  """Zeros, with the derivatives of the solution that is nearly x.
+
+  The expansion about X and its K is the equation of a regulator of the closed loop, whose solution
+  is 0. S is 0 too, but its derivatives are not.
+  """
+  k = _feedback(_CONTINUOUS, System(*map(jax.lax.stop_gradient, system)), x)
+  loop, residual = _about(_CONTINUOUS, system, x, k)
+  cross = _continuous_product(system, x) - product(system.r, k)
+  further = solve(system.r, cross)
+  g = symmetrized(product(system.b, solve(system.r, adjoint(system.b))))
+  return _continuous_p(
+      loop - product(system.b, further), g,
+      symmetrized(residual - product(cross, further, adjoint_a=True)), zeros_like(x), t, z)
+
+
+def _discrete_expansion(system, x, t, z):
+  del t, z  # they are those of another loop
+  return change_of_solution(
+      _discrete_p, lambda loop, t, z, c: _solved(_DISCRETE, loop, (t, z), c), system, x)
+
+
+def _solve_system(equation, expansion, system):
   """X, and whether it is a solution that makes the closed loop stable."""
-  constants = _System(*(jax.lax.stop_gradient(x) for x in system))
+  constants = System(*(jax.lax.stop_gradient(x) for x in system))
   units = _units(equation, constants)
   system, constants = system.scaled(*units), constants.scaled(*units)
   start = symmetrized(equation.start(constants))
@@ -386,17 +391,8 @@ def _solve_system(equation, operation, system):
       equation, constants, start * d[..., :, None] * d[..., None, :])
   t, z = triangular_schur(loop)
   stable = jnp.all(equation.stable(diagonal_of(t)), axis=-1)
-  # The expansion about X and its K is the equation of a regulator of the closed loop, whose
-  # solution is 0. S is 0 too, but its derivatives are not.
-  x, k = (jax.lax.stop_gradient(y) for y in (x, _feedback(equation, constants, x)))
-  loop, residual = _about(equation, system, x, k)
-  weight = equation.weight(system, x)
-  cross = equation.product(system._replace(a=loop), x) - product(system.r, k)
-  further = solve(weight, cross)
-  g = symmetrized(product(system.b, solve(weight, adjoint(system.b))))
-  change = operation(
-      loop - product(system.b, further), g,
-      symmetrized(residual - product(cross, further, adjoint_a=True)), zeros_like(x), t, z)
+  x = jax.lax.stop_gradient(x)
+  change = expansion(system, x, t, z)
   d = (units[0] * further_units[0]).astype(x.dtype)
   return (x + change) / d[..., :, None] / d[..., None, :], stable & settled
 
@@ -412,7 +408,7 @@ def _check_shapes(name, matrices):
   check_batches(name, *matrices.values(), names=tuple(matrices))
 
 
-def _solve(name, equation, operation, **operands):
+def _solve(name, equation, expansion, **operands):
   given = {key: x for key, x in operands.items() if x is not None}
   arrays, dtype = as_arrays(name, *given.values())
   _check_shapes(name, dict(zip(given, arrays, strict=True)))
@@ -426,7 +422,7 @@ def _solve(name, equation, operation, **operands):
     a = adjoint(solve(eh, adjoint(a)))
     q = solve(eh, adjoint(solve(eh, q)))
     s = solve(eh, s)
-  x, found = _solve_system(equation, operation, _System(a, b, q, r, s))
+  x, found = _solve_system(equation, expansion, System(a, b, q, r, s))
   check((~found).astype(jnp.int32), "has no solution that makes the closed loop stable.")
   return nan_where(~found, x, core=2).astype(dtype)
 
@@ -476,7 +472,7 @@ def solve_continuous_are(
   """
   del balanced
   return _solve(
-      "solve_continuous_are", _CONTINUOUS, _continuous_p, a=a, b=b, q=q, r=r, e=e, s=s)
+      "solve_continuous_are", _CONTINUOUS, _continuous_expansion, a=a, b=b, q=q, r=r, e=e, s=s)
 
 
 @public("balanced", lists=True)
@@ -501,15 +497,18 @@ def solve_discrete_are(
     A - B (R + Bᴴ X B)⁻¹ Bᴴ X A are within the unit circle. It is NaN where there is none, where its
     estimated error exceeds a tenth of it, or where a matrix holds NaN or Inf; see `checked`.
     Eigenvalues within √eps of the circle count as on it. R may be singular, or 0, where R + Bᴴ X B
-    has an inverse. X loses digits where rows and columns of A are of very different scale. There
-    R + Bᴴ X B may be ill-conditioned. Derivatives lose as many digits as its condition has, and
-    second ones twice as many.
+    has an inverse. X loses digits where rows and columns of A are of very different scale.
+
+  Derivatives may be NaN where X is not. Let κ be the condition number of R + Bᴴ X B in units that
+  make its diagonal 1. First derivatives are NaN where eps √κ exceeds 0.1, second ones where eps κ
+  does. Before that they lose digits with κ, second ones more than first ones.
 
   float16 and bfloat16 are solved in float32, and X rounded.
 
   Algorithm: doubling of the balanced extended pencil, as in `solve_continuous_are`, and two steps
   of Newton's method (Hewer, IEEE Trans. Automat. Control 16, 1971). Derivative: the discrete
-  Lyapunov equation of the closed loop, to any order.
+  Lyapunov equation of the closed loop, to any order, in states and inputs that make X and
+  R + Bᴴ X B near I.
 
   Example:
     >>> import jax.numpy as jnp, linalg.scipy
@@ -518,4 +517,5 @@ def solve_discrete_are(
     Array([[4.]], dtype=float32)
   """
   del balanced
-  return _solve("solve_discrete_are", _DISCRETE, _discrete_p, a=a, b=b, q=q, r=r, e=e, s=s)
+  return _solve(
+      "solve_discrete_are", _DISCRETE, _discrete_expansion, a=a, b=b, q=q, r=r, e=e, s=s)

@@ -181,10 +181,21 @@ def _inverse_by_scans(diagonal, lower):
 
 
 def _inverse_of_long(diagonal, lower, *factors):
-  """By a factor of the steps in turn: that of chunks takes more passes over memory."""
-  del factors
-  l, below, *_ = partition.HANDLERS.factor(diagonal, lower)
-  return partition.HANDLERS.inverse(l, below)
+  """The gradient of log det A on a CPU, which needs no factor in memory."""
+
+  def by_handler(diagonal, lower, *factors):
+    # The handler has constants for the sizes of tiny blocks beside one right-hand side.
+    zero = zeros_like(diagonal[..., :1])
+    one = jnp.sum(zero, axis=(-3, -2, -1)).real + 1
+    inverse, twice, _ = solve_logdet_vjp_p(diagonal, lower, zero, zero, one)
+    return [inverse.conj(), twice.conj() / 2]
+
+  by_products = functools.partial(partition.inverse, partition.HANDLERS)
+  if not suits("cpu", diagonal):
+    return by_products(*factors)
+  return lax.platform_dependent(
+      diagonal, lower, *factors, cpu=by_handler,
+      default=lambda diagonal, lower, *factors: by_products(*factors))
 
 
 _SHORT = _make_operations(
@@ -204,35 +215,40 @@ def _operations(steps: int) -> _Operations:
 MOST_ELEMENTS = 1 << 18
 
 
-def _by_factor(diagonal, lower, b):
+def _by_factor(kind, diagonal, lower, b):
   """x, log det A and info by a factor, which derivatives use."""
-  kind = _operations(diagonal.shape[-3])
   factors, value, info = kind.factor(lax.stop_gradient(diagonal), lax.stop_gradient(lower))
   known = diagonal, lower, *factors
-  return kind.solve(*known, b), kind.logdet(*known, value), info
+  return [kind.solve(*known, b), kind.logdet(*known, value), info]
 
 
-def _tangents(diagonal, lower, x, dd, de, db):
+def _by_kind(function, *operands):
+  """function(kind, *operands), in chunks from fewer steps on where threads are very many."""
+  steps = operands[0].shape[-3]
+  if partition.is_long(steps) or steps < partition.LONG_OFF_CPU:
+    return function(_operations(steps), *operands)
+  return lax.platform_dependent(
+      *operands, cpu=functools.partial(function, _SHORT),
+      default=functools.partial(function, _LONG))
+
+
+def _tangents(kind, diagonal, lower, x, dd, de, db):
   # A dx = db - dA x
-  kind = _operations(diagonal.shape[-3])
   factors, *_ = kind.factor(lax.stop_gradient(diagonal), lax.stop_gradient(lower))
   known = diagonal, lower, *factors
   dx = kind.solve(*known, db - _multiply(dd, de, x))
   return [dx, _logdet_tangent(kind.inverse(*known), dd, de)]
 
 
-def _suits_derivative(platform, diagonal, lower, b, *types, **attributes):
+def _suits_solve_logdet(platform, diagonal, lower, b, *types, **attributes):
+  """The CPU's handlers divide long systems. Elsewhere the fallback does."""
   del lower
-  d = diagonal.shape[-1]
-  elements = diagonal.shape[-3] * d * (2 * d + b.shape[-1])
-  return suits(platform, diagonal) and elements <= MOST_ELEMENTS and (
-      not partition.is_long(diagonal.shape[-3]))
-
-
-def _suits_solve_logdet(platform, diagonal, *types, **attributes):
-  """The CPU's handler divides long systems."""
-  is_long = platform == "cpu" and partition.is_long(diagonal.shape[-3])
-  return is_long and suits(platform, diagonal) or _suits_derivative(platform, diagonal, *types)
+  steps, d = diagonal.shape[-3], diagonal.shape[-1]
+  if not suits(platform, diagonal):
+    return False
+  if partition.is_long(steps) or platform != "cpu" and steps >= partition.LONG_OFF_CPU:
+    return platform == "cpu"
+  return steps * d * (2 * d + b.shape[-1]) <= MOST_ELEMENTS
 
 
 # The handler of the transpose factors A again, and keeps factors and the blocks of A⁻¹ in caches.
@@ -242,15 +258,15 @@ solve_logdet_jvp_p, solve_logdet_vjp_p = linear_pair(
      lambda diagonal, lower, x, *tangents: (x, real_dtype(x))),
     ("linalg_block_tridiagonal_solve_logdet_vjp",
      "t d d, s d d, t d k, t d k, () -> t d d, s d d, t d k", [0, 1, 2]),
-    _tangents,
+    functools.partial(_by_kind, _tangents),
     constants=3,
     argument=lambda diagonal, lower, x: [diagonal, lower, x],
-    suits=_suits_derivative,
+    suits=_suits_solve_logdet,
     forward_handler=False)
 
 
 def _solve_logdet_jvp(primals, tangents):
-  if tangents[0] is None and tangents[1] is None or not _suits_derivative("cpu", *primals):
+  if tangents[0] is None and tangents[1] is None or not _suits_solve_logdet("cpu", *primals):
     return _solve_logdet_jvp_by_factor(primals, tangents)
   x, logdet, info = solve_logdet_p(*primals)
   moved = solve_logdet_jvp_p(*primals[:2], x, *without_none(primals, tangents))
@@ -260,9 +276,11 @@ def _solve_logdet_jvp(primals, tangents):
 def _solve_logdet_jvp_by_factor(primals, tangents):
   moving = [i for i, dx in enumerate(tangents) if dx is not None]
 
+  kind = _operations(primals[0].shape[-3])
+
   def function(*some):
     given = dict(zip(moving, some, strict=True))
-    *results, info = _by_factor(*(given.get(i, x) for i, x in enumerate(primals)))
+    *results, info = _by_factor(kind, *(given.get(i, x) for i, x in enumerate(primals)))
     return results, info
 
   results, moved, info = jax.jvp(
@@ -274,9 +292,8 @@ def _solve_logdet_batch(operands, dims):
   if dims[0] is not None or dims[1] is not None:
     return None
   # One matrix for the whole batch is factored once.
-  diagonal, lower, b = operands
-  return list(jax.vmap(_by_factor, (None, None, dims[2]), (0, None, None))(diagonal, lower, b)), [
-      0, None, None]
+  by_factor = functools.partial(_by_factor, _operations(operands[0].shape[-3]))
+  return jax.vmap(by_factor, (None, None, dims[2]), [0, None, None])(*operands), [0, None, None]
 
 
 solve_logdet_p: ffi.Operation = ffi.operation(
@@ -284,7 +301,7 @@ solve_logdet_p: ffi.Operation = ffi.operation(
     "t d d, s d d, t d k -> t d k, (), ()",
     lambda diagonal, lower, b: [b, real_dtype(b), jnp.int32],
     jvp=_solve_logdet_jvp,
-    fallback=lambda *operands: list(_by_factor(*operands)),
+    fallback=functools.partial(_by_kind, _by_factor),
     suits=_suits_solve_logdet,
     batch=_solve_logdet_batch)
 
@@ -454,7 +471,8 @@ def block_tridiagonal_cholesky(diagonal: ArrayLike, lower: ArrayLike) -> BlockTr
   are differentiated with the same factor: A dx = db - dA x, and the gradient of log det A is A⁻¹.
   Blocks of A⁻¹ come from one backward recursion (Takahashi, Fagan and Chen, Formation of a sparse
   bus impedance matrix, 1973). From 4096 steps on a system is divided into about √T chunks, which
-  all lanes and threads share. Blocks of more than 32 rows run by a scan over the steps.
+  all lanes and threads share, also for the blocks of A⁻¹. Blocks of more than 32 rows run by a scan
+  over the steps.
 
   Example:
     >>> import jax.numpy as jnp
@@ -489,7 +507,7 @@ def _solve_logdet(name, diagonal, lower, b):
   if is_one and any(size != 1 for size in columns.shape[:-3]):  # one matrix is factored once
     diagonal, lower = (x.reshape(x.shape[-3:]) for x in (diagonal, lower))
     columns = columns.reshape((1,) * (len(batch) + 3 - columns.ndim) + columns.shape)
-    x, logdet, info = _by_factor(diagonal, lower, columns)
+    x, logdet, info = _by_factor(_operations(diagonal.shape[-3]), diagonal, lower, columns)
     x, logdet, info = ffi.broadcast_batches(name, [x, logdet, info], [3, 0, 0])
   else:
     x, logdet, info = solve_logdet_p(diagonal, lower, columns)
@@ -521,8 +539,9 @@ def block_tridiagonal_solve_logdet(
   Algorithm: that of `block_tridiagonal_cholesky`, without square roots if A is tridiagonal and
   T < 2¹⁷. From 4096 steps on, systems of larger blocks are solved in chunks, one system after
   another. That suits few long systems: a step of a batch takes about twice as long as at T = 4095.
-  The derivatives have the same formulas. One handler computes the gradient for T < 4096. It factors
-  A again, which takes less time than reading a factor from memory.
+  The derivatives have the same formulas. One handler computes the gradient. It factors A again,
+  which takes less time than reading a factor from memory. On a GPU, a system is divided from 1024
+  steps on.
 
   Example:
     >>> import jax.numpy as jnp

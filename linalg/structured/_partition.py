@@ -33,6 +33,9 @@ from linalg.structured._steps import (
 
 # Systems of fewer steps are not divided.
 LONG = 4096
+# A solution with log det A alone is divided from here on where threads are many, as on a GPU. One
+# system in turn would leave all of them but a warp idle.
+LONG_OFF_CPU = 1024
 
 
 def chunk_width(steps: int) -> int:
@@ -195,6 +198,38 @@ def solve(
     x = jnp.concatenate([x[..., :-1, :, :], end], axis=-3)
     x = recursions.solve(l, below, x, forward=False, back=True)
   return _joined(jnp.concatenate([x, last[..., None, :, :]], axis=-3), steps)
+
+
+def inverse(recursions: Recursions, l: jax.Array, below: jax.Array, fill: jax.Array) -> Any:
+  """The blocks of A⁻¹ on its diagonal and below it, for the factor of chunks.
+
+  Let a chunk have the matrix A_II and the couplings A_IB with the separators B on both sides, and
+  G = A_II⁻¹ A_IB. Then the block of A⁻¹ at I is A_II⁻¹ + G S Gᴴ, and that at I and B is -G S, with
+  the block S at the separators.
+  """
+  steps, d = l.shape[-3], l.shape[-1]
+  l, below, fill, corner, l_last, below_last = _unpacked(l, below, fill)
+  own, off = recursions.inverse(l, below)
+  last, beside = recursions.inverse(l_last, below_last)
+  between = _padded(beside, 1, 0)  # of a separator and the one before it
+  rows = [
+      jnp.concatenate([_previous(last), adjoint(between)], axis=-1),
+      jnp.concatenate([between, last], axis=-1)]
+  corners = _padded(corner[..., None, :, :], l.shape[-3] - 1, 0)
+  g = recursions.solve(
+      l, below, jnp.concatenate([fill, corners], axis=-1), forward=False, back=True)
+  shape = g.shape
+  s = jnp.concatenate(rows, axis=-2)
+  moved = recursions.times(_tall(g), s).reshape(shape)  # G S
+  times_adjoint = lambda x, y: recursions.times(x, adjoint(y))
+  own = symmetrized(own + times_adjoint(moved, g))
+  off = off + times_adjoint(moved[..., 1:, :, :], g[..., :-1, :, :])
+  after = -adjoint(moved[..., -1, :, d:])  # of the separator after a chunk and its last step
+  before = -moved[..., 0, :, :d]  # of a chunk's first step and the separator before it
+  diagonal = jnp.concatenate([own, last[..., None, :, :]], axis=-3)
+  lower = jnp.concatenate(
+      [off, after[..., None, :, :], _next(before)[..., None, :, :]], axis=-3)
+  return [_joined(diagonal, steps), _joined(lower, steps - 1)]
 
 
 _chunks_p = ffi.operation(

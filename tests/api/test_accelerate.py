@@ -278,6 +278,24 @@ def test_log(function, reason, caplog):
   assert reason in caplog.text
 
 
+def test_what_stays_because_a_call_is_longer():
+  """One matrix of the least sizes stays JAX's: the next size, and a batch, goes to a handler."""
+
+  def calls(function, *operands):
+    with linalg.accelerated():
+      return "linalg_" in jax.jit(lambda *x: function(*x)).lower(*operands).as_text()
+
+  pivots = lambda p: lax_linalg.lu_pivots_to_permutation(p, p.shape[-1])
+  for shape, expected in (((10,), False), ((11,), True), ((2, 4), True)):
+    assert calls(pivots, np.zeros(shape, np.int32)) == expected, shape
+  for n, expected in ((2, False), (3, True)):
+    r, w = np.eye(n, dtype=np.float32), np.ones(n, np.float32)
+    assert calls(lax_linalg.cholesky_update, r, w) == expected, n
+  # JAX itself has no batches of updates, whose bits would depend on the batch.
+  with pytest.raises(NotImplementedError, match="cholesky_update"):
+    jax.vmap(lax_linalg.cholesky_update)(np.ones((2, 2, 2)), np.ones((2, 2)))
+
+
 def test_unknown_parameter(monkeypatch):
   """A primitive with an unknown parameter is left to JAX."""
   types = [jax.typeof(jnp.asarray(matrix()))]

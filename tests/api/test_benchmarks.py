@@ -13,11 +13,11 @@ ROOT = pathlib.Path(__file__).parents[2]
 PROGRAM = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
-import run
+import records, run
 from linalg._catalogue import TABLE
 machine = {"platform": "cpu", "cpu": "Some (R) CPU"}
 print(json.dumps({
-    "path": str(run.default_output(machine).resolve()),
+    "path": str(records.default_output(machine).resolve()),
     "left out": [
         case.name for case in TABLE
         if case.timed and case.name not in [contest.name for contest in run.CONTESTS]],
@@ -40,10 +40,10 @@ def test_cases_and_output(tmp_path):
 THREADS = """
 import hashlib, sys, threading, time
 sys.path.insert(0, sys.argv[1])
-import run
+import timing
 
-run.LONGEST_WAIT_SECONDS = 60
-assert run.wait_for_threads() < 30
+timing.LONGEST_WAIT_SECONDS = 60
+assert timing.wait_for_threads() < 30
 begins, ended = threading.Event(), []
 
 def compute(turns):
@@ -61,7 +61,7 @@ thread = threading.Thread(target=work)
 thread.start()
 begins.wait()
 time.sleep(0.02)
-run.wait_for_threads()
+timing.wait_for_threads()
 returned = time.perf_counter()
 thread.join()
 print(f"{ended[0] - returned:.2f}")

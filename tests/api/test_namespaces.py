@@ -67,9 +67,11 @@ def test_signatures(module):
 
 # Keyword-only parameters that are ours, or SciPy's where JAX lacks them.
 ADDED = {
-    "eigh": {"subset_by_index", "subset_by_value"}, "eigh_tridiagonal": {"subset_by_index"},
+    "eigh": {"subset_by_index", "subset_by_value", "driver"},
+    "eigh_tridiagonal": {"subset_by_index", "check_finite", "lapack_driver"},
+    "inv": {"assume_a", "lower"}, "lu": {"p_indices"},
     "null_space": {"size"}, "orth": {"size"},
-    "schur": {"lwork", "overwrite_a", "sort", "check_finite"}}
+    "schur": {"lwork", "overwrite_a", "sort", "check_finite"}, "solve": {"transposed"}}
 # Parameters that some versions of SciPy lack: removed ones, and a new one that has no effect.
 DEPRECATED = {"logm": {"disp"}, "signm": {"disp"}, "eigvals": {"overwrite_b"}}
 

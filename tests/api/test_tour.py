@@ -28,6 +28,24 @@ def test_links(page):
   assert not missing
 
 
+def _headings(page):
+  """The anchors that forges and the site make of a page's headings."""
+  text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S)
+  shown = (re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", x) for x in re.findall(r"^#+ (.*)$", text, re.M))
+  return {re.sub(r"[^\w\- ]", "", x.strip().lower()).replace(" ", "-") for x in shown}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_anchors(page):
+  text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S)
+  missing = []
+  for target, anchor in re.findall(r"\]\((?!\w+:|/)([^)#\s]*)#([\w-]+)\)", text):
+    path = (page.parent / target).resolve() if target else page
+    if path.suffix == ".md" and path.parent != MADE and anchor not in _headings(path):
+      missing.append((target, anchor))
+  assert not missing
+
+
 @pytest.mark.parametrize("page", ABOUT_CODE, ids=lambda page: page.stem)
 def test_symbols(page):
   """Each name between backticks in a link occurs in the file that the link leads to."""

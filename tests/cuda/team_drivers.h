@@ -10,6 +10,7 @@
 #include "kernels/cuda/team_size.h"
 #include "kernels/team/by_rows.h"
 #include "kernels/team/cholesky.h"
+#include "kernels/team/divide_and_conquer.h"
 #include "kernels/team/eig.h"
 #include "kernels/team/eigh.h"
 #include "kernels/team/gram_jacobi.h"
@@ -20,6 +21,7 @@
 #include "kernels/team/schur.h"
 #include "kernels/team/solve.h"
 #include "kernels/team/svd.h"
+#include "kernels/team/tridiagonal_panel.h"
 
 namespace linalg::team {
 
@@ -312,6 +314,132 @@ int RunEigh(const Teams& teams, int n, E* a, int ld, bool lower, bool symmetrize
     Write(team, n, n, made, v, ld);
     return made.info;
   });
+}
+
+// The matrix and panel of ReducePanel.
+template <class E>
+struct PanelMemory {
+  int ld;
+  E *a, *rows;
+  double *d, *e;
+
+  E Matrix(int i, int j) const { return a[i * ld + j]; }
+  void SetReflector(int k, int i, E x) const { a[k * ld + i] = x; }
+  E Panel(int l, int i) const { return rows[l * ld + i]; }
+  void SetPanel(int l, int i, E x) const { rows[l * ld + i] = x; }
+  void SetDiagonal(int k, RealElement<E> x) const { d[k] = x; }
+  void SetBeside(int k, RealElement<E> x) const { e[k] = x; }
+};
+
+// Reduces a matrix of norm near 1, with both triangles, by panels of `width` columns. d and e
+// receive the tridiagonal form, q the unitary matrix of it.
+template <class Teams, class E>
+void RunTridiagonalPanels(const Teams& teams, int n, int width, E* a, int ld, double* d, double* e,
+                          E* q) {
+  const int ldt = width | 1;
+  std::vector<E> rows(2 * width * ld), u(n), products(ProductRows(teams.size()) * n),
+      sums(2 * width * (kPanelLanes + 1)), z(2 * width), head(1), taus(width), t(width * ldt);
+  const PanelMemory<E> memory{.ld = ld, .a = a, .rows = rows.data(), .d = d, .e = e};
+  const ReductionPanelWork<E> work{.u = u.data(),
+                                   .products = products.data(),
+                                   .sums = sums.data(),
+                                   .z = z.data(),
+                                   .head = head.data(),
+                                   .taus = taus.data(),
+                                   .t = t.data(),
+                                   .ldt = ldt};
+  for (int i = 0; i < n * ld; ++i) q[i] = E{};
+  for (int i = 0; i < n; ++i) q[i * ld + i] = FromReal<E>(RealElement<E>(1));
+  for (int first = 0; first < n; first += width) {
+    const int cols = std::min(width, n - first), next = first + cols;
+    teams.Run([&](const auto& team) {
+      ReducePanel(team, n, first, cols, memory, work);
+      return 0;
+    });
+    for (int i = next; i < n; ++i) {
+      for (int j = next; j < n; ++j) {
+        E x = a[i * ld + j];
+        for (int l = 0; l < 2 * cols; ++l) {
+          const int other = l < cols ? cols + l : l - cols;
+          x = NegMulAdd(Conj(rows[l * ld + i]), rows[other * ld + j], x);
+        }
+        a[i * ld + j] = x;
+      }
+    }
+    // q := q (I - V T Vᴴ)
+    const int reflectors = std::min(cols, ReflectorCount<E>(n) - first);
+    if (reflectors <= 0) continue;
+    std::vector<E> left(reflectors), scaled(reflectors);
+    for (int i = 0; i < n; ++i) {
+      for (int l = 0; l < reflectors; ++l) {
+        left[l] = E{};
+        for (int j = first; j < n; ++j) {
+          left[l] = NegMulAdd(-q[i * ld + j], Conj(a[(first + l) * ld + j]), left[l]);
+        }
+      }
+      for (int l = 0; l < reflectors; ++l) {
+        scaled[l] = E{};
+        for (int k = 0; k <= l; ++k) scaled[l] = NegMulAdd(-left[k], t[k * ldt + l], scaled[l]);
+      }
+      for (int l = 0; l < reflectors; ++l) {
+        for (int j = first; j < n; ++j) {
+          q[i * ld + j] = NegMulAdd(scaled[l], a[(first + l) * ld + j], q[i * ld + j]);
+        }
+      }
+    }
+  }
+}
+
+// Joins two halves of eigenvalues `d`, which are replaced by the joined ones, and their `vectors`,
+// by the element rho. `joined` receives the vectors.
+template <class Teams, class V>
+int RunMerge(const Teams& teams, int half, double rho, double* d, const V* vectors, V* joined) {
+  const int size = 2 * half;
+  std::vector<double> poles(size), z(size), exact(size), values(size), unsorted(size), sorted(size),
+      weights(size);
+  std::vector<int> row(size), source(size), rows(size);
+  std::vector<MergeRotation> rotations(size);
+  std::vector<SecularRoot> roots(size);
+  std::vector<V> update(size * size);
+  Merge::Counts counts{};
+  const Merge merge{.size = size,
+                    .poles = poles.data(),
+                    .z = z.data(),
+                    .exact = exact.data(),
+                    .row = row.data(),
+                    .rotations = rotations.data(),
+                    .counts = &counts,
+                    .roots = roots.data(),
+                    .joined = unsorted.data(),
+                    .values = values.data(),
+                    .source = source.data()};
+  const DeflationWork work{.d = sorted.data(), .z = weights.data(), .row = rows.data()};
+  const V* const last = vectors + half * half - half;
+  const auto weight = [&](int r) -> double { return r >= half && rho < 0 ? -last[r] : last[r]; };
+  teams.Run([&](const auto& team) {
+    Deflate(team, Abs(rho), d, weight, merge, work);
+    team.Phase([&](int thread) {
+      for (int j = thread; j < size; j += team.size()) JoinEigenvalue(merge, Abs(rho), j);
+    });
+    team.Phase([&](int thread) {
+      for (int j = thread; j < size; j += team.size()) PlaceEigenvalue(merge, j);
+    });
+    team.Phase([&](int thread) {
+      for (int j = thread; j < size; j += team.size()) MergeColumn(merge, j, update.data());
+    });
+    return 0;
+  });
+  std::copy(values.begin(), values.end(), d);
+  for (int i = 0; i < size; ++i) {
+    const V* const own = vectors + i * half;
+    const V* const part = update.data() + (i < half ? 0 : half * size);
+    for (int j = 0; j < size; ++j) {
+      V sum{};
+      for (int k = 0; k < half; ++k) sum = MulAdd(own[k], part[k * size + j], sum);
+      joined[i * size + j] = sum;
+    }
+  }
+  return counts.kept;
 }
 
 template <class Teams, class E>

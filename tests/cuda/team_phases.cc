@@ -84,6 +84,14 @@ using linalg::Triangle;
     return RunEigh(SerialTeam(size, Order(order)), n, a, ld, lower, symmetrize, vectors, most, v, \
                    values);                                                                       \
   }                                                                                               \
+  extern "C" void reduction_##suffix(int size, int order, int n, int width, E* a, int ld,         \
+                                     double* d, double* e, E* q) {                                \
+    RunTridiagonalPanels(SerialTeam(size, Order(order)), n, width, a, ld, d, e, q);               \
+  }                                                                                               \
+  extern "C" int merge_##suffix(int size, int order, int half, const double* rho, double* d,      \
+                                const RealElement<E>* vectors, RealElement<E>* joined) {          \
+    return RunMerge(SerialTeam(size, Order(order)), half, *rho, d, vectors, joined);              \
+  }                                                                                               \
   extern "C" int svd_##suffix(int size, int order, int m, int n, int width, int vectors, E* a,    \
                               int ld, E* v, RealElement<E>* values) {                             \
     return RunSvd(SerialTeam(size, Order(order)), m, n, width, vectors, a, ld, v, values);        \

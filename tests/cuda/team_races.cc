@@ -273,6 +273,26 @@ constexpr auto kTryEigh = [](const auto& teams, Kind kind, int n, Results& resul
   }
 };
 
+constexpr auto kTryTridiagonalPanels = [](const auto& teams, Kind kind, int n, Results& results) {
+  auto a = Matrix(kind, n, n), q = a;
+  std::vector<double> d(n), e(n);
+  const int width = n > 4 ? 4 : 2;
+  RunTridiagonalPanels(teams, n, width, a.data(), LdOf(n), d.data(), e.data(), q.data());
+  results.Add(a), results.Add(q);
+  for (int i = 0; i + 1 < n; ++i)
+    results.Add(static_cast<V>(d[i])), results.Add(static_cast<V>(e[i]));
+};
+
+// Pairs of equal eigenvalues deflate by rotations.
+constexpr auto kTryMerge = [](const auto& teams, Kind, int n, Results& results) {
+  std::vector<double> d(2 * n);
+  std::vector<V> vectors(2 * n * n), joined(4 * n * n);
+  for (int i = 0; i < 2 * n; ++i) d[i] = i % n / 2;
+  for (int i = 0; i < 2 * n * n; ++i) vectors[i] = V(i * 7 % 5 - 2) / 4;
+  results.Add(RunMerge(teams, n, -0.5, d.data(), vectors.data(), joined.data()));
+  results.Add(joined);
+};
+
 constexpr auto kTrySvd = [](const auto& teams, Kind kind, int n, Results& results) {
   for (const int m : {n, n + 5}) {
     for (const int width : {0, n, m}) {  // 0 is without vectors; otherwise that many
@@ -344,6 +364,8 @@ void CheckAll() {
   Check("qr", 35, kTryQr);
   Check("panel", 35, kTryPanel);
   Check("eigh", 35, kTryEigh);
+  Check("tridiagonal panels", 35, kTryTridiagonalPanels);
+  Check("merge", 35, kTryMerge);
   Check("svd", 5, kTrySvd);
   Check("gram", 16, kTryGram);
   Check("hessenberg", 35, kTryHessenberg);

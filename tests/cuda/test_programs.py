@@ -1,7 +1,7 @@
 """Tests of the CUDA backend that need no GPU.
 
 The module loads and registers its targets. Programs for CUDA call them in every mode of sharding,
-as programs for the CPU do. test_gpu.py has the rest.
+as programs for the CPU do. tests/cuda/gpu has the rest.
 """
 
 import collections
@@ -30,6 +30,7 @@ import linalg.structured
 import target_table
 from linalg._core import targets as _targets
 from linalg._factorizations import solve
+from linalg.structured import _partition as partition
 from sharded import BATCH, SECOND_BATCH, N, energy, make_mesh, place, split
 
 pytestmark = pytest.mark.extended
@@ -256,6 +257,33 @@ def test_recursions(rng):
           "cholesky", "factor_solve", "inverse_blocks", "solve", "solve_logdet")),
       *(f"linalg_kalman_{name}" for name in (
           "filter", "filter_vjp", "smoother", "smoother_vjp"))}
+
+
+@pytest.mark.parametrize("steps", [1024, 5000])
+def test_no_thread_has_a_long_system(steps):
+  """On CUDA each call of a definite system, or of its gradient, has chunks."""
+  structured = linalg.structured
+  rank = [(2, steps, 3, 3), (2, steps - 1, 3, 3), (2, steps, 3, 1)]
+  shapes = [jax.ShapeDtypeStruct(shape, np.float32) for shape in rank]
+
+  def loss(*operands):
+    x, logdet = structured.block_tridiagonal_solve_logdet(*operands)
+    return jnp.sum(x) + jnp.sum(logdet)
+
+  def results_of_a_factor(diagonal, lower, b):
+    factor = structured.block_tridiagonal_cholesky(diagonal, lower)
+    return factor.solve_half(b), factor.logdet(), factor.inverse_blocks()
+
+  functions = [structured.block_tridiagonal_solve_logdet, jax.value_and_grad(loss, (0, 1, 2))]
+  functions += [results_of_a_factor] * (steps >= partition.LONG)
+  for function in functions:
+    cpu, cuda = _calls_on_both(function, *shapes)
+    assert any(f"x{steps}x3x3xf32" in call for call in cpu)
+    recursions = [call for call in cuda if "block_tridiagonal" in _target(call)]
+    assert recursions
+    for call in recursions:
+      sizes = [int(x) for x in re.findall(r"(\d+)x", call.rpartition(" : ")[2])]
+      assert max(sizes) <= partition.chunk_width(steps), call
 
 
 def _targets_of(function, *operands):

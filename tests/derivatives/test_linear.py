@@ -12,7 +12,16 @@ import derivatives
 import linalg
 import selection
 from linalg._catalogue import matrices, structured
-from linalg._factorizations import cholesky, det, eigh, qr, solve, solve_logdet, svd
+from linalg._factorizations import (
+  cholesky,
+  cholesky_update,
+  det,
+  eigh,
+  qr,
+  solve,
+  solve_logdet,
+  svd,
+)
 from linalg.structured import _block_tridiagonal as block_tridiagonal
 from quick import quick_jit
 
@@ -92,6 +101,42 @@ def test_full_cholesky(n, dtype, rng):
 
   for found, expected in zip(*both(a, x), strict=True):
     _near(found, expected, n)
+
+
+def _updated(rng, n, dtype, batch=(19,)):
+  """Upper factors, vectors that leave the matrices definite, and cotangents.
+
+  The vector of matrix 3 leaves half of the rows as they are, and the diagonal there is negative.
+  """
+  a, x = _operands(rng, n, dtype, batch)
+  r = np.array(linalg.cholesky(a, upper=True))
+  z = matrices.general(rng, batch, n, 1, dtype)
+  z /= 2 * np.linalg.norm(z, axis=-2, keepdims=True)
+  if batch and batch[0] > 3:
+    z[3, : n // 2] = 0
+    r[3, : n // 2] *= -1
+  return r, (np.conj(np.swapaxes(r, -1, -2)) @ z)[..., 0], x
+
+
+@selection.all_dtypes
+@pytest.mark.parametrize("downdate", [False, True])
+@pytest.mark.parametrize("n", CHOLESKY_SIZES)
+def test_cholesky_update(n, downdate, dtype, rng):
+  """Cotangents are those of the transposed formula; below the diagonal of R they are 0."""
+  r, w, x = _updated(rng, n, dtype)
+
+  @quick_jit
+  def both(r, w, x):
+    formula = lambda dr, dw: cholesky_update._tangent(r, w, dr, dw, downdate=downdate)[0]
+    expected = jax.linear_transpose(formula, r, w)(x)
+    spoilt = jnp.where(jnp.tri(n, k=-1, dtype=bool), jnp.nan, r)
+    return cholesky_update.cholesky_update_vjp_p(spoilt, w, x, downdate=downdate), expected
+
+  found, expected = both(r, w, x)
+  assert not np.any(np.tril(found[0], -1))
+  for y, z in zip(found, expected, strict=True):
+    assert np.isfinite(z).all()
+    _near(y, z, n)
 
 
 @selection.all_dtypes
@@ -331,13 +376,15 @@ def test_systems_without_elements():
 @pytest.mark.parametrize("n", [3, 8, pytest.param(32, marks=pytest.mark.cpu)])
 def test_bits_do_not_depend_on_the_batch(n, dtype, rng):
   a, x = _operands(rng, n, dtype, (37,))
+  upper, w, _ = _updated(rng, n, dtype, (37,))
   a[30] = 0  # singular, and not positive definite
 
   @quick_jit
-  def results(a, x, factor, q, r):
+  def results(a, x, factor, q, r, upper, w):
     diagonal = jnp.diagonal(a, axis1=-2, axis2=-1).real
     return jax.tree.leaves((
         cholesky.cholesky_jvp_p(factor, x), cholesky.cholesky_vjp_p(factor, x),
+        [cholesky_update.cholesky_update_vjp_p(upper, w, x, downdate=y) for y in (False, True)],
         det.det_cofactors_p(a), det.slogdet_inv_transposed_p(a),
         eigh.eigh_jvp_p(diagonal, q, x), eigh.eigh_vjp_p(diagonal, q, diagonal, x),
         qr.thin_jvp_p(q, r, a), qr.thin_vjp_p(q, r, a, x),
@@ -347,7 +394,7 @@ def test_bits_do_not_depend_on_the_batch(n, dtype, rng):
         solve.solve_lu_p(x, a), svd.square_jvp_p(q, diagonal, q, x),
         svd.square_vjp_p(q, diagonal, q, a, diagonal, x)))
 
-  operands = (a, x, linalg.cholesky(a), *linalg.qr(x))
+  operands = (a, x, linalg.cholesky(a), *linalg.qr(x), upper, w)
   whole = [np.asarray(y) for y in results(*operands)]
   for some in (slice(7, 36), slice(29, 32), slice(30, 31)):
     for y, part in zip(whole, results(*(x[some] for x in operands)), strict=True):

@@ -9,6 +9,8 @@ import pytest
 import cases
 import kinds
 import linalg.distributed as dist
+import losses
+from distributed_kinds import DISTRIBUTED, DISTRIBUTED_SQUARES
 from one_matrix import AXES, PANEL, mesh_of
 from quick import quick_jit
 
@@ -21,7 +23,7 @@ QUICK = {("lstsq", 7, np.complex128), ("cho_solve", 33, np.float32), ("eigh", 7,
 
 
 def _each():
-  names = (*kinds.DISTRIBUTED, *kinds.DISTRIBUTED_SQUARES)
+  names = (*DISTRIBUTED, *DISTRIBUTED_SQUARES)
   for name in names:
     for i, n in enumerate(kinds.SIZES):
       for j, dtype in enumerate(cases.DTYPES):
@@ -34,8 +36,8 @@ def _each():
 
 def program_of(name, layout):
   """How a function is tested, and its program, which is called on the mesh of the layout."""
-  squares = name in kinds.DISTRIBUTED_SQUARES
-  tested, call = (kinds.DISTRIBUTED_SQUARES if squares else kinds.DISTRIBUTED)[name]
+  squares = name in DISTRIBUTED_SQUARES
+  tested, call = (DISTRIBUTED_SQUARES if squares else DISTRIBUTED)[name]
   mesh, _ = mesh_of(layout)
   options = {"axes": mesh.axis_names if name in TALL else PLACES[layout]}
   options |= {} if squares or name in TALL else {"panel": PANEL}
@@ -49,13 +51,13 @@ def test_errors(name, n, dtype, layout):
   operands, reasons = kinds.operands_of(tested, n, dtype)
   with jax.set_mesh(mesh_of(layout)[0]):
     results = [jax.tree.leaves(jax.device_get(program(*one))) for _, one in operands]
-  found, reasons = kinds.worst_of(tested, operands, results, reasons)
+  found, reasons = losses.worst_of(tested, operands, results, reasons)
   assert found and set(found) | set(reasons) == set(kinds.KINDS)
-  assert not kinds.faults_of(tested, found, reasons)
+  assert not losses.faults_of(tested, found, reasons)
 
 
 # The functions that take batches.
-STACKS = (*sorted(TALL), *kinds.DISTRIBUTED_SQUARES)
+STACKS = (*sorted(TALL), *DISTRIBUTED_SQUARES)
 
 
 @pytest.mark.parametrize("name, dtype", [

@@ -316,14 +316,15 @@ std::string Run(const Launch& launch, const Schedule& schedule) {
   uint32_t& clock = memory.clock;
   Epochs& epochs = memory.epochs;
   epochs.launch = ++clock;
-  for (uint32_t i = 0; i < launch.blocks; ++i) {
+  const auto count = static_cast<uint32_t>(launch.chosen.size());
+  for (uint32_t i = 0; i < count; ++i) {
     epochs.block = epochs.barrier = ++clock;
     memory.Begin(kernel->shared_bytes + launch.dynamic_bytes - (too_little ? 256 : 0));
     for (uint32_t j = 0; j < launch.threads; ++j) {
       Thread& thread = threads[j];
       thread = {};
       thread.thread = j, thread.threads = launch.threads, thread.blocks = launch.blocks;
-      thread.block = schedule.order == Order::kBackward ? launch.blocks - 1 - i : i;
+      thread.block = launch.chosen[schedule.order == Order::kBackward ? count - 1 - i : i];
       thread.arguments = launch.arguments;
       thread.clock = clock + 1;
       copies[j].clear();

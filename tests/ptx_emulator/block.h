@@ -39,10 +39,15 @@ void SetFault(const Fault& fault);
 // The lines executed since SetFault at which the kernel could have a fault of that kind.
 std::vector<int> Reached(Fault::Kind kind);
 
+// The blocks at either end of a launch that run alone; 0: all blocks run. LINALG_PTX_ENDS sets it.
+// Batches may then be larger than the machine's memory, and reads of unwritten memory are allowed.
+int64_t EndsOfLaunches();
+
 struct Launch {
   const Kernel* kernel;
   std::string name;
   uint32_t blocks, threads;
+  std::vector<uint32_t> chosen;  // the blocks that run
   int64_t dynamic_bytes;
   const void* const* arguments;
 };

@@ -30,7 +30,7 @@ NVCC = [
     "-Xcompiler=-fPIC,-Wno-unknown-pragmas,-Wno-psabi,-ffp-contract=off", f"-I{ROOT}"]
 HOST = [
     *(HERE / name for name in (
-        "block.cc", "fibers.cc", "handlers.cc", "kernels.cc", "memory.cc", "runtime.cc",
+        "alone.cc", "block.cc", "fibers.cc", "handlers.cc", "kernels.cc", "memory.cc", "runtime.cc",
         "vendor.cc")),
     ROOT / "kernels/cuda/handles.cc"]
 # Operations are fused and rounded exactly as PTX says. Compiling a kernel takes longer than most
@@ -43,7 +43,8 @@ HEADER = HERE / "translated.h"
 ALL = sorted(path.stem for path in (ROOT / "kernels/cuda").glob("*.cu"))
 # Files whose functions other files use.
 NEEDS = {
-    "cholesky": ["triangular_solve"], "det": ["lu"], "eigh_tridiagonal": ["eigh"],
+    "cholesky": ["triangular_solve"], "det": ["lu"], "eigh": ["eigh_panels"],
+    "eigh_tridiagonal": ["eigh"],
     "lu": ["triangular_solve"], "solve": ["lu"], "svd": ["svd_blocks"],
     "svd_blocks": ["qr"], "triangular_solve": ["lu"]}
 

@@ -6,12 +6,14 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <mutex>
 #include <string_view>
 
 #include "kernels/cpu/batch.h"
 #include "kernels/cuda/captured.h"
 #include "kernels/handlers.h"
+#include "tests/ptx_emulator/block.h"
 #include "tests/ptx_emulator/memory.h"
 
 // Handlers of files that were left out of the build have a null address.
@@ -39,7 +41,17 @@ XLA_FFI_Error* Stream(XLA_FFI_Stream_Get_Args* arguments) {
   return nullptr;
 }
 
+// Large scratch memory, of which kernels touch a part: see EndsOfLaunches.
+std::map<void*, SparseArray<char>> sparse;
+
 XLA_FFI_Error* Allocate(XLA_FFI_DeviceMemory_Allocate_Args* arguments) {
+  if (EndsOfLaunches() > 0) {
+    SparseArray<char> made(arguments->size);
+    arguments->data = made.data();
+    memory.Add(arguments->data, arguments->size, true);
+    sparse.insert_or_assign(arguments->data, std::move(made));
+    return nullptr;
+  }
   const size_t size = (arguments->size + kAlignment - 1) / kAlignment * kAlignment;
   arguments->data = std::aligned_alloc(kAlignment, size);
   if (arguments->data == nullptr) std::abort();
@@ -50,7 +62,7 @@ XLA_FFI_Error* Allocate(XLA_FFI_DeviceMemory_Allocate_Args* arguments) {
 
 XLA_FFI_Error* Free(XLA_FFI_DeviceMemory_Free_Args* arguments) {
   memory.Remove(arguments->data);
-  std::free(arguments->data);
+  if (sparse.erase(arguments->data) == 0) std::free(arguments->data);
   return nullptr;
 }
 
@@ -72,6 +84,7 @@ XLA_FFI_Error* Call(XLA_FFI_CallFrame* frame) {
   // XLA queries a handler's traits without buffers, by a frame with an extension.
   if (frame->extension_start != nullptr) return handler(frame);
   memory.Clear();
+  if (EndsOfLaunches() > 0) memory.SetWritten();
   linalg::cuda::vendor::lent = [] { memory.SetWritten(); };
   AddBuffers(frame->args.size, frame->args.args, true);
   AddBuffers(frame->rets.size, frame->rets.rets, false);

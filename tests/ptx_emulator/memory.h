@@ -8,11 +8,15 @@
 // of the block before its last barrier are older than that barrier.
 #pragma once
 
+#include <sys/mman.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <new>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/ptx_emulator/thread.h"
@@ -35,6 +39,35 @@ struct Word {
   Access write, reads[2];
 };
 
+// Zeroed elements. Pages of memory are taken where they are touched.
+template <class X>
+class SparseArray {
+ public:
+  explicit SparseArray(size_t count) : bytes_(count * sizeof(X)) {
+    if (bytes_ == 0) return;
+    data_ = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (data_ == MAP_FAILED) throw std::bad_alloc();
+  }
+  ~SparseArray() {
+    if (data_ != nullptr) munmap(data_, bytes_);
+  }
+  SparseArray(SparseArray&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), bytes_(other.bytes_) {}
+  SparseArray& operator=(SparseArray&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+
+  X* data() const { return static_cast<X*>(data_); }
+  X& operator[](size_t i) { return data()[i]; }
+
+ private:
+  void* data_ = nullptr;
+  size_t bytes_;
+};
+
 // Records a thread's error, and Abandons its fiber.
 [[noreturn]] void Fail(const Thread& thread, int line, const std::string& what);
 
@@ -53,7 +86,7 @@ class Region {
   char* data_;
   size_t size_;
   bool written_;
-  std::vector<Word> words_;
+  SparseArray<Word> words_;
 };
 
 class Memory {

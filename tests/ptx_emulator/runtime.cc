@@ -8,8 +8,10 @@
 #include <exception>
 #include <fstream>
 #include <map>
+#include <numeric>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "tests/ptx_emulator/block.h"
 #include "tests/ptx_emulator/kernels.h"
@@ -51,6 +53,37 @@ int64_t SharedBytes() { return Number("LINALG_PTX_SHARED", 227) << 10; }
 
 // The most blocks of one launch: kernels go on from one matrix to the next.
 uint32_t MostBlocks() { return static_cast<uint32_t>(Number("LINALG_PTX_BLOCKS", kMostBlocks)); }
+
+// The blocks that run. A pass over elements gives them to its blocks in turn. So the blocks of the
+// last elements follow from their number, which is the kernel's second argument.
+std::vector<uint32_t> Chosen(const std::string& kernel, uint32_t blocks, uint32_t threads,
+                             const void* const* arguments) {
+  std::vector<uint32_t> chosen(blocks);
+  const int64_t ends = EndsOfLaunches();
+  if (ends == 0 || blocks <= 2 * ends) {
+    std::iota(chosen.begin(), chosen.end(), 0);
+    return chosen;
+  }
+  std::set<uint32_t> found;
+  int64_t parts = blocks;
+  if (kernel.find("RunForEach") != std::string::npos) {
+    parts = (*static_cast<const int64_t*>(arguments[1]) + threads - 1) / threads;
+  }
+  for (int64_t i = 0; i < ends; ++i) {
+    found.insert(static_cast<uint32_t>(i));
+    found.insert(static_cast<uint32_t>((parts - 1 - i) % blocks));
+  }
+  return {found.begin(), found.end()};
+}
+
+// Copies or fills memory. The ends of large memory suffice for the blocks that run.
+template <class Body>
+void ForBytes(size_t count, Body&& body) {
+  constexpr size_t kEnd = 1 << 20;
+  if (EndsOfLaunches() == 0 || count <= 2 * kEnd) return body(0, count);
+  body(0, kEnd);
+  body(count - kEnd, kEnd);
+}
 
 Schedule TheSchedule() {
   Schedule schedule;
@@ -106,8 +139,10 @@ cudaError_t Start(const void* host, dim3 blocks, dim3 threads, size_t bytes,
     }
     if (IsOnlyNoted(name, threads.x, kernel.shared_bytes + dynamic_bytes)) return cudaSuccess;
     Note(name);
+    const uint32_t count = std::min(blocks.x, MostBlocks());
     const std::string failure =
-        Run({&kernel, name, std::min(blocks.x, MostBlocks()), threads.x, dynamic_bytes, arguments},
+        Run({&kernel, name, count, threads.x, Chosen(name, count, threads.x, arguments),
+             dynamic_bytes, arguments},
             TheSchedule());
     if (!failure.empty()) return Failed(cudaErrorLaunchFailure, name + ": " + failure);
     return cudaSuccess;
@@ -117,6 +152,9 @@ cudaError_t Start(const void* host, dim3 blocks, dim3 threads, size_t bytes,
 }
 
 }  // namespace
+
+int64_t EndsOfLaunches() { return Number("LINALG_PTX_ENDS", 0); }
+
 }  // namespace ptx
 
 // NOLINTBEGIN: the names are NVIDIA's
@@ -176,12 +214,17 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
 
 cudaError_t cudaMemcpyAsync(void* target, const void* source, size_t count, cudaMemcpyKind,
                             cudaStream_t) {
-  std::memmove(target, source, count);
+  ptx::ForBytes(count, [&](size_t first, size_t size) {
+    std::memmove(static_cast<char*>(target) + first, static_cast<const char*>(source) + first,
+                 size);
+  });
   ptx::memory.SetWritten(target);
   return cudaSuccess;
 }
 cudaError_t cudaMemsetAsync(void* target, int value, size_t count, cudaStream_t) {
-  std::memset(target, value, count);
+  ptx::ForBytes(count, [&](size_t first, size_t size) {
+    std::memset(static_cast<char*>(target) + first, value, size);
+  });
   ptx::memory.SetWritten(target);
   return cudaSuccess;
 }

@@ -12,9 +12,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.linalg
+
+from linalg.structured import _kalman_operations as kalman
 
 pytestmark = pytest.mark.extended
 
@@ -149,6 +152,100 @@ def _of_long_solve(lower, diagonal, upper, b, x, info):
   return np.abs(lower).max() * rest / scale.max((2, 3), keepdims=True)
 
 
+SERIES = 4  # steps of a Kalman smoother
+
+
+def _series(rng, batch, n):
+  """Operands of the filter, with F, Q and d for each step, and a mask."""
+  m = 2
+
+  def normal(*shape):
+    return rng.standard_normal((batch, *shape), dtype=np.float32)
+
+  def covariance(*shape):
+    x = normal(*shape, shape[-1])
+    return x @ x.mT / 4 + np.eye(shape[-1], dtype=np.float32)
+
+  f = normal(SERIES, n, n)
+  f *= np.float32(0.9) / np.linalg.norm(f, 2, (-2, -1), keepdims=True)
+  seen = (rng.random((batch, SERIES, m)) < 0.7).astype(np.float32)
+  return [normal(SERIES, m), f, covariance(SERIES, n), normal(1, m, n), covariance(1, m),
+          normal(n), covariance(n), normal(1, n), normal(SERIES, m), seen]
+
+
+def _moments(rng, batch, n, scale=1):
+  operands = _series(rng, batch, n)
+  operands[6] *= np.float32(scale)
+  return [*operands, *map(np.asarray, kalman.filter_p(*operands)[:2])]
+
+
+def _of_unknown_states(rng, batch, n):
+  """The last steps back are those of Rauch, Tung and Striebel."""
+  return _moments(rng, batch, n, scale=1000)
+
+
+def _smoothed(f, q, b, means, covs):
+  """The moments by gains (Rauch, Tung and Striebel, 1965)."""
+  mean, cov = means[:, -1], covs[:, -1]
+  smoothed, smoothed_covs = [mean], [cov]
+  for t in reversed(range(SERIES - 1)):
+    p, fp = covs[:, t], f[:, t] @ covs[:, t]
+    ahead = jnp.einsum("bij,bj->bi", f[:, t], means[:, t]) + b[:, 0]
+    predicted = fp @ f[:, t].mT + q[:, t]
+    gain = jnp.linalg.solve(predicted, fp).mT
+    mean = means[:, t] + jnp.einsum("bij,bj->bi", gain, mean - ahead)
+    cov = p + gain @ (cov - predicted) @ gain.mT
+    smoothed.append(mean)
+    smoothed_covs.append(cov)
+  return jnp.stack(smoothed[::-1], 1), jnp.stack(smoothed_covs[::-1], 1)
+
+
+def _of_smoother(y, f, q, h, r, mean, cov, b, d, seen, means, covs, *found):
+  return _differences(found, _smoothed(f, q, b, means, covs))
+
+
+def _differences(found, expected):
+  return np.concatenate([
+      np.ravel(x - y) / max(1, np.abs(y).max()) for x, y in zip(found, expected, strict=True)])
+
+
+def _known(rng, batch, n):
+  """The operands of derivatives of smoothed moments."""
+  operands = _moments(rng, batch, n)
+  known = [operands[i] for i in (1, 2, 7, 10, 11)]
+  return known + [np.asarray(x, np.float32) for x in _smoothed(*known)]
+
+
+def _symmetric(rng, like):
+  x = rng.standard_normal(like.shape, dtype=np.float32)
+  return x + x.mT
+
+
+def _smoother_tangents(rng, batch, n):
+  known = _known(rng, batch, n)
+  f, q, b, means, covs = known[:5]
+  return [*known, rng.standard_normal(f.shape, dtype=np.float32), _symmetric(rng, q),
+          *(rng.standard_normal(x.shape, dtype=np.float32) for x in (b, means)),
+          _symmetric(rng, covs)]
+
+
+def _of_smoother_jvp(*given):
+  known, directions, found = given[:5], given[7:12], given[12:]
+  return _differences(found, jax.jvp(_smoothed, known, directions)[1])
+
+
+def _smoother_cotangents(rng, batch, n):
+  known = _known(rng, batch, n)
+  return [*known, rng.standard_normal(known[5].shape, dtype=np.float32), _symmetric(rng, known[6])]
+
+
+def _of_smoother_vjp(*given):
+  expected = list(jax.vjp(_smoothed, *given[:5])[1](given[7:9]))
+  for i in (1, 4):
+    expected[i] = (expected[i] + expected[i].mT) / 2
+  return _differences(given[9:], expected)
+
+
 def _of_solve(a, b, x, info):
   assert not info.any()
   return (a @ x - b) / np.linalg.cond(a)[:, None, None]
@@ -205,9 +302,10 @@ def _householder_product(kernel, n, batch, spare, blocks=1, shared=227):
              lambda n: [((n, n), F)], _of_product, {}, blocks, spare, shared)
 
 
-def _eigh(kernel, n, batch, spare, blocks=1):
+def _eigh(kernel, n, batch, spare, blocks=1, shared=227):
   return Run(kernel, "linalg_eigh", n, batch, _hermitian,
-             lambda n: [((n,), F), ((n, n), F), ((), I)], _of_eigh, HERMITIAN, blocks, spare)
+             lambda n: [((n,), F), ((n, n), F), ((), I)], _of_eigh, HERMITIAN, blocks, spare,
+             shared)
 
 
 def _solve(kernel, n, batch, spare, blocks=1):
@@ -236,6 +334,23 @@ def _long_solve(kernel, n, batch, spare):
   return Run(
       kernel, "linalg_block_tridiagonal_solve", n, batch, _long_system,
       lambda n: [((STEPS, n, 1), F), ((), I)], _of_long_solve, {}, 1, spare)
+
+
+def _smoother(kernel, n, batch, spare, operands=_moments):
+  return Run(kernel, "linalg_kalman_smoother", n, batch, operands,
+             lambda n: [((SERIES, n), F), ((SERIES, n, n), F)], _of_smoother, {}, 1, spare)
+
+
+def _smoother_jvp(kernel, n, batch, spare):
+  return Run(kernel, "linalg_kalman_smoother_jvp", n, batch, _smoother_tangents,
+             lambda n: [((SERIES, n), F), ((SERIES, n, n), F)], _of_smoother_jvp, {}, 1, spare)
+
+
+def _smoother_vjp(kernel, n, batch, spare):
+  return Run(
+      kernel, "linalg_kalman_smoother_vjp", n, batch, _smoother_cotangents,
+      lambda n: [((SERIES, n, n), F), ((SERIES, n, n), F), ((1, n), F), ((SERIES, n), F),
+                 ((SERIES, n, n), F)], _of_smoother_vjp, {}, 1, spare)
 
 
 def _near_diagonal(rng, batch, n):
@@ -285,6 +400,9 @@ OTHERS = [
     _eigh("RunTeams.*ReduceEighIfLb1E", 12, 513, 7, blocks=64),
     _eigh("RunTeams.*RotateEighIfE", 12, 513, 3, blocks=64),
     _eigh("RunTeams.*RotateEighIfE", 20, 2, 3),
+    _eigh("RunTeams.*ReduceEighPanelIfE", 65, 2, 4, shared=16),
+    _eigh("RunTeams.*SolveEighLeafIfE", 65, 2, 3, shared=16),
+    _eigh("RunTeams.*DeflateEighIfE", 65, 2, 0, shared=16),
     _qr("RunTeams.*QrPanelIfE", 44, 2, 3, shared=5),
     _householder_product("RunTeams.*QrPanelIfE", 44, 2, 2, shared=5),
     _solve("RunWarps.*WarpSolveIfLi32E.*SolvedE1", 20, 3, 6),
@@ -296,7 +414,11 @@ OTHERS = [
     _svd("RunTeams.*RotatePairsIfE", 66, 4, 4),
     _svd("RunTeams.*SortValuesIfE", 66, 4, 0),
     _vector_solve("RunTeams.*VectorSubstitutionIfE", 130, 2, 1),
-    _svd_jvp("RunTeams.*SvdDerivativeIfLb0E", 32, 2, 5)]
+    _svd_jvp("RunTeams.*SvdDerivativeIfLb0E", 32, 2, 5),
+    _smoother("RunTeams.*TeamSmootherIfE", 5, 3, 2),
+    _smoother("RunTeams.*TeamSmootherIfE", 5, 3, 3, _of_unknown_states),
+    _smoother_jvp("RunTeams.*TeamSmootherTangentIfE", 5, 3, 4),
+    _smoother_vjp("RunTeams.*TeamSmootherAdjointIfE", 5, 3, 3)]
 
 
 @pytest.fixture

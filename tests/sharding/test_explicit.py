@@ -12,6 +12,8 @@ from jax.sharding import PartitionSpec as P
 
 import cases
 import linalg
+import linalg.ffi
+import linalg.scipy
 import selection
 from quick import quick_compile, quick_jit
 from sharded import (
@@ -120,6 +122,30 @@ def test_sharded_matrix_dimension_is_refused(case, rng):
             spoilt[i], eval(advice, {"PartitionSpec": P, "P": P}))  # noqa: S307
       results = quick_jit(case.results)(*sharded[:i], mended, *sharded[i + 1 :])
       same_bits(results, unsharded(case, operands))
+
+
+# These compute with the matrix before they call a handler.
+COMPUTE_FIRST = {
+    "solve": lambda a: linalg.solve(a, jnp.ones(8), assume_a="pos"),
+    "funm_hermitian": lambda a: linalg.funm_hermitian(a, jnp.exp),
+    "inverse_pth_root": lambda a: linalg.inverse_pth_root(a, 2),
+    "expm": linalg.expm,
+    "sqrtm": linalg.sqrtm,
+    "pinvh": linalg.scipy.pinvh,
+    "logm": linalg.scipy.logm,
+    "ldl": linalg.scipy.ldl,
+    "solve_sylvester": lambda a: linalg.scipy.solve_sylvester(a, a, a),
+}
+
+
+@pytest.mark.parametrize("spec", [("x", None), ("x", "y")], ids=str)
+@pytest.mark.parametrize("name", COMPUTE_FIRST)
+def test_error_is_about_the_matrix(name, spec):
+  """Catches an error of JAX's about a sum or a product that the caller did not write."""
+  a = jax.device_put(np.eye(8), NamedSharding(make_mesh((4, 2), ("x", "y"), EXPLICIT), P(*spec)))
+  refused = rf"^{name}: operand \S+ is sharded over a matrix dimension.*linalg\.distributed"
+  with pytest.raises(linalg.ffi.ShardingTypeError, match=refused):
+    jax.eval_shape(COMPUTE_FIRST[name], a)
 
 
 def test_conflicting_batches_are_refused():

@@ -455,7 +455,8 @@ _MAKERS = {
     "solve_banded": _banded,
     "solveh_banded": _beside_columns(_lower_bands(positive)),
     "cholesky_banded": _lower_bands(positive),
-    **dict.fromkeys(("qz", "ordqz", "eig_generalized", "eigvals_generalized"), _pencil),
+    **dict.fromkeys(
+        ("qz", "ordqz", "eig_generalized", "eig_left_generalized", "eigvals_generalized"), _pencil),
     "qr_update": _factors_and_vectors((N + 2, 1), (N, 1)),
     "qr_insert": _factors_and_vectors((1, N)),
     "qr_delete": _factors_and_vectors(),

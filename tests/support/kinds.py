@@ -1,27 +1,59 @@
 """Kinds of matrices, and for each composed function those that it is tested on and how.
 
 TESTED has a row for each case of the catalogue that is composed in Python or of `linalg.scipy`.
-The error of a result is measured against long double (long_double.py). SciPy's error of the same
-operands is the standard.
+losses.py measures the errors. distributed_kinds.py has the functions of `linalg.distributed`.
 """
 
 import dataclasses
 import itertools
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
 
 import long_double as exact
-from linalg._catalogue.scipy import ABOVE, BELOW, dense, dense_hermitian
+from linalg._catalogue.scipy import ABOVE, BELOW, dense_hermitian
 from linalg._catalogue.scipy_composed import SKETCH, real_form_of_scipy
-from linalg._catalogue.scipy_factors import dense_band, joined
 from long_double import adjoint, size, wide
 from matrices import general, unitary
+from result_errors import (
+  balance_error,
+  band_error,
+  changed_by_vectors,
+  condition,
+  cossin_error,
+  dense_general,
+  eig_error,
+  exactly,
+  factor_error,
+  factors_error,
+  frobenius,
+  hermitian_function,
+  is_of_full_rank,
+  ldl_error,
+  left_polar,
+  log_determinant,
+  nuclear,
+  of_lu,
+  pencil_error,
+  polar_error,
+  product_of_factor,
+  projected,
+  projector_error,
+  qz_error,
+  real_form,
+  rotation,
+  rotation_error,
+  schur_error,
+  solve_by_qr,
+  solves,
+  their_cossin,
+  trace_error,
+  vector_norm,
+  with_row,
+  without_row,
+)
 
 SIZES = (1, 2, 7, 33, 64, 65, 130)
 _SAMPLES = 3
@@ -30,7 +62,7 @@ OVERFLOW = "the operands overflow"
 NO_RANGE = "no result is in range"
 NO_REFERENCE = "long double finds no result"
 CUT_OFF = "a singular value is below the cut-off"
-_CAN_LACK = (OVERFLOW, NO_RANGE, NO_REFERENCE, CUT_OFF)
+CAN_LACK = (OVERFLOW, NO_RANGE, NO_REFERENCE, CUT_OFF)
 
 
 class LeftOut(Exception):
@@ -166,14 +198,14 @@ def matrix(kind, rng, n, dtype, spectrum):
 # Operands: (kind, rng, n, dtype) -> one tuple. They raise LeftOut.
 
 
-def _one(spectrum):
+def one(spectrum):
   def operands(kind, rng, n, dtype):
     return (matrix(kind, rng, n, dtype, spectrum),)
 
   return operands
 
 
-def _and(spectrum, *beside):
+def with_others(spectrum, *beside):
   """A matrix of the kind, and other operands made from (rng, a)."""
 
   def operands(kind, rng, n, dtype):
@@ -183,7 +215,7 @@ def _and(spectrum, *beside):
   return operands
 
 
-def _columns(rng, a):
+def columns(rng, a):
   return general(rng, (), len(a), 2, a.dtype)
 
 
@@ -267,7 +299,7 @@ def _diagonals(a, below, above):
 
 def _banded(kind, rng, n, dtype):
   a = matrix(kind, rng, n, dtype, RIGHT)
-  return _diagonals(a, BELOW, ABOVE), _columns(rng, a)
+  return _diagonals(a, BELOW, ABOVE), columns(rng, a)
 
 
 def _banded_positive(kind, rng, n, dtype):
@@ -368,21 +400,6 @@ def _pair(kind, rng, n, dtype):
   return matrix(of_a, rng, n, dtype, HERMITIAN), b
 
 
-# Errors of results, relative to their size.
-
-
-def distance(found, expected):
-  """The largest of the distances of results, each relative to its largest element."""
-  worst = 0.0
-  for x, y in zip(found, expected, strict=True):
-    scale = size(y)
-    error = size(wide(x) - y)
-    worst = max(worst, float(error / scale) if scale != 0 else float(error != 0))
-    if np.isnan(np.asarray(x)).any():
-      return np.inf
-  return worst
-
-
 class Told(NamedTuple):
   """A docstring's words about a kind on which the function loses more digits than SciPy.
 
@@ -429,287 +446,9 @@ class Tested:
   largest: int = SIZES[-1]
 
 
-def _tuple(x):
-  return x if isinstance(x, tuple) else (x,)
-
-
-def _solve_by_qr(a, b):
-  q, r = scipy.linalg.qr(a)
-  return scipy.linalg.solve_triangular(r, q.conj().T @ b)
-
-
-def _hermitian_function(function):
-  def theirs(a):
-    w, v = scipy.linalg.eigh(a)
-    return (v * function(w).astype(w.dtype)) @ adjoint(v)
-
-  return theirs
-
-
-def _polar_error(side):
-  """The residual and the orthonormality; and the distance, where U is determined."""
-
-  def error(operands, results):
-    (a,), (u, p) = operands, (wide(x) for x in results)
-    if not (np.isfinite(u).all() and np.isfinite(p).all()):
-      return np.inf
-    product = u @ p if side == "right" else p @ u
-    worst = max(
-        _relative(product - wide(a), size(a)), _relative(adjoint(u) @ u - np.eye(len(a)), 1),
-        _relative(p - adjoint(p), size(p)))
-    if not _is_of_full_rank(a):
-      return worst
-    return max(worst, distance((u, p), (exact.polar if side == "right" else _left_polar)(a)))
-
-  return error
-
-
-def _relative(error, *sizes):
-  scale = np.prod([np.longdouble(x) for x in sizes])
-  return float(size(error) / scale) if scale != 0 else float(size(error) != 0)
-
-
-def _rotation_error(operands, results):
-  """R is unitary, and Rᴴ Aᴴ B Hermitian; and the distance, where R is determined."""
-  (a, b), (r, scale) = (tuple(map(wide, x)) for x in (operands, results))
-  if not (np.isfinite(r).all() and np.isfinite(scale)):
-    return np.inf
-  c, terms = adjoint(a) @ b, size(np.abs(adjoint(a)) @ np.abs(b))
-  p = adjoint(r) @ c
-  worst = max(
-      _relative(p - adjoint(p), terms), _relative(adjoint(r) @ r - np.eye(len(r)), 1),
-      _relative(scale - _nuclear(c), terms))
-  if not _is_of_full_rank(operands[0]):
-    return worst
-  return max(worst, distance((r, scale), _rotation(*operands)))
-
-
-def _rotation(a, b):
-  r, p = exact.polar(adjoint(wide(a)) @ wide(b))
-  return r, np.trace(p).real
-
-
-def _ldl_error(operands, results):
-  (a,), (l, d) = operands, (wide(x) for x in results)
-  product = l @ d @ adjoint(l) - wide(a)
-  return _relative(product, size(a)) if np.isfinite(product).all() else np.inf
-
-
-def _balance_error(operands, results):
-  """B is T⁻¹ A T, whose elements powers of two scale."""
-  (a,), (b, t) = operands, (wide(x) for x in results)
-  order, scale = np.argmax(t != 0, axis=0), np.max(t.real, axis=0)
-  exact = wide(a)[np.ix_(order, order)] * scale / scale[:, None]
-  return _relative(b - exact, np.max(np.abs(exact))) if np.isfinite(b).all() else np.inf
-
-
-def _factors_error(changed, left=True):
-  """The residual against the changed matrix's parts, and the orthonormality."""
-
-  def error(operands, results):
-    results = tuple(map(wide, results))
-    if not all(np.isfinite(x).all() for x in results):
-      return np.inf
-    q = results[0] if left else adjoint(results[1])
-    a, scale = changed(*map(wide, operands))
-    return max(_relative(results[0] @ results[1] - a, scale), _orthogonality(q))
-
-  return error
-
-
-def _changed_by_vectors(q, r, u, v):
-  return q @ r + u @ adjoint(v), size(r) + size(u) * size(v)
-
-
-def _with_row(q, r, u):
-  a = np.insert(q @ r, 1, u[0], 0)
-  return a, size(a)
-
-
-def _without_row(q, r):
-  return np.delete(q, 1, 0) @ r, size(r)
-
-
-def _band_error(operands, results):
-  (ab,), (w, *v) = operands, map(wide, results)
-  a, scale = exact._unscaled(wide(dense_band(ab)))
-  w = w / scale
-  if not all(np.isfinite(x).all() for x in (w, *v)):
-    return np.inf
-  if not v:
-    expected = scipy.linalg.eigvalsh(exact.narrow(a))
-    return _relative(w - expected, size(expected))
-  return max(_relative((v[0] * w) @ adjoint(v[0]) - a, size(w)), _orthogonality(v[0]))
-
-
-def _cossin_error(operands, results):
-  x, *factors = results
-  u, d, vh = map(wide, joined(*factors))
-  if not np.isfinite(u @ d @ vh).all():
-    return np.inf
-  return max(_relative(u @ d @ vh - wide(x), 1), _orthogonality(u), _orthogonality(vh))
-
-
-def _their_cossin(a):
-  x = np.linalg.qr(a)[0]
-  half = len(x) // 2
-  (u1, u2), theta, (v1, v2) = scipy.linalg.cossin(x, half, half, separate=True)
-  return x, u1, u2, theta, v1, v2
-
-
-def _schur_error(operands, results):
-  (a,), (t, z) = operands, map(wide, results[:2])
-  if not (np.isfinite(t).all() and np.isfinite(z).all()):
-    return np.inf
-  return max(_relative(z @ t @ adjoint(z) - wide(a), size(a)), _orthogonality(z))
-
-
-def _qz_error(operands, results):
-  a, b = map(wide, operands)
-  s, t, *_, q, z = map(wide, results)
-  if not all(np.isfinite(x).all() for x in (s, t, q, z)):
-    return np.inf
-  return max(
-      _relative(q @ s @ adjoint(z) - a, size(a)), _relative(q @ t @ adjoint(z) - b, size(b)),
-      _orthogonality(q), _orthogonality(z))
-
-
-def _eig_error(operands, results):
-  """The residual β A v - α B v for pairs (α, β) of length 1 in the units of A and B."""
-  (a, b), (w, v) = (tuple(map(wide, x)) for x in (operands, results))
-  if not (np.isfinite(w).all() and np.isfinite(v).all()):
-    return np.inf
-  w = w * (size(b) / size(a))
-  length = np.sqrt(1 + np.abs(w) ** 2)
-  residual = (a / size(a)) @ v / length - (b / size(b)) @ v * (w / length)
-  return float(size(residual))
-
-
-def _trace_error(operands, results):
-  """The sum of the eigenvalues is the trace of B⁻¹ A."""
-  (a, b), (w,) = operands, map(wide, results)
-  a, of_a = exact._unscaled(wide(a))
-  b, of_b = exact._unscaled(wide(b))
-  quotient = exact.solved(b, a)
-  error = np.sum(w * (of_b / of_a)) - np.trace(quotient)
-  return _relative(error, size(quotient)) if np.isfinite(w).all() else np.inf
-
-
-def _projector_error(null):
-  def error(operands, results):
-    """The projector on the range has (I - P) A = 0, that on the null space A P = 0."""
-    (a,), (p,) = operands, (wide(x) for x in results)
-    if not np.isfinite(p).all():
-      return np.inf
-    a = wide(a)
-    rest = a @ p if null else a - p @ a
-    return max(_relative(rest, size(a)), _relative(p @ p - p, 1))
-
-  return error
-
-
-def _factor_error(operands, results):
-  (ab,), (factor,) = operands, results
-  a, scale = exact._unscaled(wide(dense_hermitian(ab)))
-  l = wide(np.tril(dense(factor, 0)))
-  product = (l / np.sqrt(scale)) @ (adjoint(l) / np.sqrt(scale)) - a
-  # Each element is near that of A against its diagonal, which is the largest in its row of L Lᴴ.
-  d = np.sqrt(np.abs(np.diagonal(a)))
-  return _relative(product / d / d[:, None], 1) if np.isfinite(product).all() else np.inf
-
-
-def _pencil_error(operands, results):
-  """The residual and the orthonormality, against the sizes of the terms."""
-  (a, b), (w, v) = (tuple(map(wide, x)) for x in (operands, results))
-  if not (np.isfinite(w).all() and np.isfinite(v).all()):
-    return np.inf
-  terms = np.abs(a) @ np.abs(v) + np.abs(b) @ np.abs(v * w)
-  identity = np.abs(adjoint(v)) @ np.abs(b) @ np.abs(v)
-  return max(
-      float(size(a @ v - b @ v * w) / size(terms)),
-      float(size(adjoint(v) @ b @ v - np.eye(len(a))) / size(identity)))
-
-
-def _is_of_full_rank(a):
-  """Whether no singular value is near to the largest of the functions' cut-offs, 10 n eps."""
-  s = scipy.linalg.svdvals(exact.narrow(exact._unscaled(wide(a))[0]))
-  return s[-1] > 20 * max(a.shape) * float(np.finfo(a.dtype).eps) * s[0]
-
-
-def _log_determinant(a):
-  _, phase, logarithm = exact.eliminated(a, np.zeros((len(a), 0)))
-  return phase, logarithm
-
-
-def _of_lu(packed, pivots):
-  diagonal = np.diagonal(packed)
-  sign = (-1) ** np.count_nonzero(pivots != np.arange(len(pivots)))
-  return sign * np.prod(diagonal / np.abs(diagonal)), np.sum(np.log(np.abs(diagonal)))
-
-
-def _nuclear(a):
-  a, scale = exact._unscaled(wide(a))
-  return wide(scipy.linalg.svdvals(exact.narrow(a)).sum()) * scale
-
-
-def _vector_norm(order):
-  def norm(x):
-    x, scale = exact._unscaled(wide(x))
-    x = np.abs(x)
-    if order < 0 and (x == 0).any():
-      return np.longdouble(0)
-    return np.sum(x ** np.longdouble(order)) ** (1 / np.longdouble(order)) * scale
-
-  return norm
-
-
-def _condition(a):
-  largest, smallest = exact.extreme_singular_values(a)
-  return largest / smallest if smallest else np.longdouble(np.inf)
-
-
-def _frobenius(a):
-  a, scale = exact._unscaled(wide(a))
-  return np.sqrt(np.sum(np.abs(a) ** 2)) * scale
-
-
-def _real_form(x, v):
-  """The real form of conjugate pairs, whose numbers are only moved, or 0, or change their signs."""
-  w, vectors = real_form_of_scipy(x, v)
-  return wide(w), wide(vectors)
-
-
-def _solves(dense_of):
-  return lambda ab, b: exact.solved(dense_of(ab), b)
-
-
-def _dense_general(ab):
-  return dense(ab, ABOVE)
-
-
-def _projected(q):
-  return q @ adjoint(q)
-
-
-def _product_of_factor(cb):
-  l = wide(np.tril(dense(cb, 0)))
-  return l @ adjoint(l)
-
-
-def _left_polar(a):
-  u, _ = exact.polar(a)
-  p = wide(a) @ adjoint(u)
-  return u, (p + adjoint(p)) / 2
-
-
-def _exactly(function):
-  """One formula, in long double."""
-  return lambda *operands: function(*(wide(x) for x in operands))
-
-
 _norm_1 = lambda a: np.abs(a).sum(0).max()
 
-_SINGULAR = {"graded": CUT_OFF, "graded rows": CUT_OFF}
+SINGULAR = {"graded": CUT_OFF, "graded rows": CUT_OFF}
 _POWERS = {"large": NO_RANGE, "small": NO_RANGE}
 _NO_DIGIT_IF_LARGE = {"large": "rounding A leaves no digit of the result"}
 _SCALES = Told("of very different scale")
@@ -727,91 +466,92 @@ def _trigonometric(name, reference, place):
   """The row of a function by the reference of its cosine and sine; None is their quotient."""
   of = lambda a: exact.solved(*reference(a)) if place is None else reference(a)[place]
   return Tested(
-      _one(STABLE), of, getattr(scipy.linalg, name), not_of=_NO_DIGIT_IF_LARGE,
+      one(STABLE), of, getattr(scipy.linalg, name), not_of=_NO_DIGIT_IF_LARGE,
       told={"graded": Told("far larger than others cost digits")})
 
 
 TESTED: dict[str, Tested] = {
     "expm": Tested(
-        _one(STABLE), exact.expm, scipy.linalg.expm, not_of=_NO_DIGIT_IF_LARGE,
+        one(STABLE), exact.expm, scipy.linalg.expm, not_of=_NO_DIGIT_IF_LARGE,
         told={"graded": Told("far larger than others cost digits")}),
-    "sqrtm": Tested(_one(RIGHT), exact.sqrtm, scipy.linalg.sqrtm),
+    "sqrtm": Tested(one(RIGHT), exact.sqrtm, scipy.linalg.sqrtm),
     "matrix_power": Tested(
-        _one(ANY), lambda a: exact.power(a, 3), lambda a: np.linalg.matrix_power(a, 3),
+        one(ANY), lambda a: exact.power(a, 3), lambda a: np.linalg.matrix_power(a, 3),
         lacks=_POWERS),
     "matrix_power_-2": Tested(
-        _one(ANY), lambda a: exact.power(a, -2), lambda a: np.linalg.matrix_power(a, -2),
+        one(ANY), lambda a: exact.power(a, -2), lambda a: np.linalg.matrix_power(a, -2),
         lacks=_POWERS),
     "funm_hermitian": Tested(
-        _one(HERMITIAN), exact.sinm, _hermitian_function(np.sin),
+        one(HERMITIAN), exact.sinm, hermitian_function(np.sin),
         not_of=_NO_DIGIT_IF_LARGE | {"graded": "the sine of 1e8 keeps no digit in float32"}),
     "inverse_pth_root": Tested(
-        _one(POSITIVE), exact.inverse_fourth_root, _hermitian_function(lambda w: w**-0.25),
+        one(POSITIVE), exact.inverse_fourth_root, hermitian_function(lambda w: w**-0.25),
         told={"graded": Told("are rounding errors")}),
-    "solve_pos": Tested(_and(POSITIVE, _columns), exact.solved,
+    "solve_pos": Tested(with_others(POSITIVE, columns), exact.solved,
                         lambda a, b: scipy.linalg.solve(a, b, assume_a="pos")),
-    "solve_her": Tested(_and(HERMITIAN, _columns), exact.solved,
+    "solve_her": Tested(with_others(HERMITIAN, columns), exact.solved,
                         lambda a, b: scipy.linalg.solve(a, b, assume_a="her")),
     "factorize_cholesky": Tested(
-        _and(POSITIVE, _columns), lambda a, b: (exact.solved(a, b), _log_determinant(a)[1]),
+        with_others(POSITIVE, columns), lambda a, b: (exact.solved(a, b), log_determinant(a)[1]),
         lambda a, b: (scipy.linalg.solve(a, b, assume_a="pos"), np.linalg.slogdet(a)[1])),
     "factorize_lu": Tested(
-        _and(ANY, _columns), lambda a, b: (exact.solved(a, b), *_log_determinant(a)),
+        with_others(ANY, columns), lambda a, b: (exact.solved(a, b), *log_determinant(a)),
         lambda a, b: (np.linalg.solve(a, b), *np.linalg.slogdet(a))),
     "factorize_qr": Tested(
-        _and(ANY, _columns), exact.solved, _solve_by_qr,
+        with_others(ANY, columns), exact.solved, solve_by_qr,
         told={kind: Told("beside rows that are far larger") for kind in ("graded", "graded rows")}),
     "lstsq": Tested(_tall_and_columns, exact.least_squares,
                     lambda a, b: np.linalg.lstsq(a, b, rcond=None)[0], cut_off=True,
-                    lacks=_SINGULAR, told={"graded rows": Told("beside rows that are far larger")}),
-    "pinv": Tested(_one(ANY), exact.inverse, np.linalg.pinv, cut_off=True, lacks=_SINGULAR),
+                    lacks=SINGULAR, told={"graded rows": Told("beside rows that are far larger")}),
+    "pinv": Tested(one(ANY), exact.inverse, np.linalg.pinv, cut_off=True, lacks=SINGULAR),
     "pinv_hermitian": Tested(
-        _one(POSITIVE), exact.inverse, lambda a: np.linalg.pinv(a, hermitian=True),
-        cut_off=True, lacks=_SINGULAR),
-    "lu_slogdet": Tested(_lu_factors, lambda lu, pivots: _of_lu(wide(lu), pivots), _of_lu),
+        one(POSITIVE), exact.inverse, lambda a: np.linalg.pinv(a, hermitian=True),
+        cut_off=True, lacks=SINGULAR),
+    "lu_slogdet": Tested(_lu_factors, lambda lu, pivots: of_lu(wide(lu), pivots), of_lu),
     "cho_logdet": Tested(
         _cholesky_factor, lambda l: 2 * np.sum(np.log(wide(np.diagonal(l).real))),
         lambda l: 2 * np.sum(np.log(np.diagonal(l).real))),
-    "polar": Tested(_one(ANY), exact.polar, scipy.linalg.polar, _polar_error("right")),
+    "polar": Tested(one(ANY), exact.polar, scipy.linalg.polar, polar_error("right")),
     "polar_left": Tested(
-        _one(ANY), _left_polar, lambda a: scipy.linalg.polar(a, "left"), _polar_error("left")),
-    "matrix_rank": Tested(_one(ANY), lambda a: np.longdouble(len(a)), np.linalg.matrix_rank,
-                          cut_off=True, lacks=_SINGULAR),
-    "cond": Tested(_one(ANY), _condition, np.linalg.cond,
+        one(ANY), left_polar, lambda a: scipy.linalg.polar(a, "left"), polar_error("left")),
+    "matrix_rank": Tested(one(ANY), lambda a: np.longdouble(len(a)), np.linalg.matrix_rank,
+                          cut_off=True, lacks=SINGULAR),
+    "cond": Tested(one(ANY), condition, np.linalg.cond,
                    told={"graded": _TO_ROUNDING, "graded rows": _TO_ROUNDING}),
-    "cond_1": Tested(_one(ANY), lambda a: _norm_1(wide(a)) * _norm_1(exact.inverse(a)),
+    "cond_1": Tested(one(ANY), lambda a: _norm_1(wide(a)) * _norm_1(exact.inverse(a)),
                      lambda a: np.linalg.cond(a, 1)),
-    "norm": Tested(_one(ANY), _frobenius, np.linalg.norm),
+    "norm": Tested(one(ANY), frobenius, np.linalg.norm),
     **{f"vector_norm_{order}": Tested(
-        _vector, _vector_norm(order), lambda x, order=order: np.linalg.norm(x, order))
+        _vector, vector_norm(order), lambda x, order=order: np.linalg.norm(x, order))
        for order in (3, 2, 0.5, -1)},
     "matrix_norm_2": Tested(
-        _one(ANY), lambda a: exact.extreme_singular_values(a)[0], lambda a: np.linalg.norm(a, 2)),
+        one(ANY), lambda a: exact.extreme_singular_values(a)[0], lambda a: np.linalg.norm(a, 2)),
     "matrix_norm_-2": Tested(
-        _one(ANY), lambda a: exact.extreme_singular_values(a)[1], lambda a: np.linalg.norm(a, -2),
+        one(ANY), lambda a: exact.extreme_singular_values(a)[1], lambda a: np.linalg.norm(a, -2),
         told={"graded": _IS_ROUNDING, "graded rows": _IS_ROUNDING}),
-    "matrix_norm_nuc": Tested(_one(ANY), _nuclear, lambda a: np.linalg.norm(a, "nuc")),
-    "matrix_norm_1": Tested(_one(ANY), _exactly(_norm_1), _norm_1),
+    "matrix_norm_nuc": Tested(one(ANY), nuclear, lambda a: np.linalg.norm(a, "nuc")),
+    "matrix_norm_1": Tested(one(ANY), exactly(_norm_1), _norm_1),
     "matrix_norm_inf": Tested(
-        _one(ANY), _exactly(lambda a: _norm_1(a.T)), lambda a: _norm_1(a.T)),
-    "congruence": Tested(_two(ANY), _exactly(lambda a, x: a @ x @ adjoint(a)),
+        one(ANY), exactly(lambda a: _norm_1(a.T)), lambda a: _norm_1(a.T)),
+    "congruence": Tested(_two(ANY), exactly(lambda a, x: a @ x @ adjoint(a)),
                          lambda a, x: a @ x @ adjoint(a)),
-    "congruence_adjoint": Tested(_two(ANY), _exactly(lambda a, x: adjoint(a) @ x @ a + a),
+    "congruence_adjoint": Tested(_two(ANY), exactly(lambda a, x: adjoint(a) @ x @ a + a),
                                  lambda a, x: adjoint(a) @ x @ a + a),
-    "cross": Tested(_triples, _exactly(np.cross), np.cross),
-    "vecdot": Tested(_vectors, _exactly(lambda x, y: np.sum(x.conj() * y)), np.vdot),
-    "diagonal": Tested(_one(ANY), lambda a: wide(np.diagonal(a, 1)), lambda a: np.diagonal(a, 1)),
-    "trace": Tested(_one(ANY), _exactly(np.trace), np.trace),
-    "matrix_transpose": Tested(_one(ANY), _exactly(np.transpose), np.transpose),
-    "block_diag": Tested(_two(ANY), _exactly(scipy.linalg.block_diag), scipy.linalg.block_diag),
-    "eigh_generalized": Tested(_pair, None, scipy.linalg.eigh, error=_pencil_error),
+    "cross": Tested(_triples, exactly(np.cross), np.cross),
+    "vecdot": Tested(_vectors, exactly(lambda x, y: np.sum(x.conj() * y)), np.vdot),
+    "diagonal": Tested(one(ANY), lambda a: wide(np.diagonal(a, 1)), lambda a: np.diagonal(a, 1)),
+    "trace": Tested(one(ANY), exactly(np.trace), np.trace),
+    "matrix_transpose": Tested(one(ANY), exactly(np.transpose), np.transpose),
+    "block_diag": Tested(_two(ANY), exactly(scipy.linalg.block_diag), scipy.linalg.block_diag),
+    "eigh_generalized": Tested(_pair, None, scipy.linalg.eigh, error=pencil_error),
     "solve_sylvester": Tested(
         _sylvester, exact.sylvester, scipy.linalg.solve_sylvester,
         told={"small": Told("less than `tol` in magnitude", is_nan=True)}),
     "solve_continuous_lyapunov": Tested(
-        _and(STABLE, _like), exact.continuous_lyapunov, scipy.linalg.solve_continuous_lyapunov),
+        with_others(STABLE, _like), exact.continuous_lyapunov,
+        scipy.linalg.solve_continuous_lyapunov),
     "solve_discrete_lyapunov": Tested(
-        _and(STABLE, _like), exact.discrete_lyapunov, scipy.linalg.solve_discrete_lyapunov,
+        with_others(STABLE, _like), exact.discrete_lyapunov, scipy.linalg.solve_discrete_lyapunov,
         not_of=_NO_DIGIT_IF_LARGE),
     "solve_continuous_are": Tested(
         _regulator(discrete=False), exact.riccati(scipy.linalg.solve_continuous_are, False),
@@ -820,49 +560,50 @@ TESTED: dict[str, Tested] = {
         _regulator(discrete=True), exact.riccati(scipy.linalg.solve_discrete_are, True),
         scipy.linalg.solve_discrete_are, told={"graded": _SCALES_OR_NAN}),
     "matrix_balance": Tested(
-        _one(ANY), None, scipy.linalg.matrix_balance, error=_balance_error),
+        one(ANY), None, scipy.linalg.matrix_balance, error=balance_error),
     "schur_sorted": Tested(
-        _one(ANY), None, lambda a: scipy.linalg.schur(a, sort="lhp")[:2], error=_schur_error),
-    "qz": Tested(_pencil, None, scipy.linalg.qz, error=_qz_error),
+        one(ANY), None, lambda a: scipy.linalg.schur(a, sort="lhp")[:2], error=schur_error),
+    "qz": Tested(_pencil, None, scipy.linalg.qz, error=qz_error),
     "ordqz": Tested(
-        _pencil, None, lambda a, b: scipy.linalg.ordqz(a, b, "iuc"), error=_qz_error),
-    "eig_generalized": Tested(_pencil, None, scipy.linalg.eig, error=_eig_error),
-    "eigvals_generalized": Tested(_pencil, None, scipy.linalg.eigvals, error=_trace_error),
+        _pencil, None, lambda a, b: scipy.linalg.ordqz(a, b, "iuc"), error=qz_error),
+    "eig_generalized": Tested(_pencil, None, scipy.linalg.eig, error=eig_error),
+    "eig_left_generalized": Tested(_pencil, None, scipy.linalg.eig, error=eig_error),
+    "eigvals_generalized": Tested(_pencil, None, scipy.linalg.eigvals, error=trace_error),
     "rq": Tested(
         _wide, None, lambda a: scipy.linalg.rq(a, mode="economic"),
-        error=_factors_error(lambda a: (a, size(a)), left=False)),
+        error=factors_error(lambda a: (a, size(a)), left=False)),
     "qr_update": Tested(
         _factors_and(lambda n: (n + 2, 1), lambda n: (n, 1)), None, scipy.linalg.qr_update,
-        error=_factors_error(_changed_by_vectors)),
+        error=factors_error(changed_by_vectors)),
     "qr_insert": Tested(
         _factors_and(lambda n: (1, n)), None,
         lambda q, r, u: scipy.linalg.qr_insert(q, r, u[0], 1),
-        error=_factors_error(_with_row)),
+        error=factors_error(with_row)),
     "qr_delete": Tested(
         _factors_and(), None, lambda q, r: scipy.linalg.qr_delete(q, r, 1),
-        error=_factors_error(_without_row)),
+        error=factors_error(without_row)),
     "eig_banded": Tested(
         _hermitian_band, None, lambda ab: scipy.linalg.eig_banded(ab, lower=True),
-        error=_band_error),
+        error=band_error),
     "eigvals_banded": Tested(
         _hermitian_band, None, lambda ab: scipy.linalg.eigvals_banded(ab, lower=True),
-        error=_band_error),
-    "cossin": Tested(_larger, None, _their_cossin, error=_cossin_error),
+        error=band_error),
+    "cossin": Tested(_larger, None, their_cossin, error=cossin_error),
     "ldl": Tested(
-        _one(HERMITIAN), None, lambda a: scipy.linalg.ldl(a)[:2], error=_ldl_error),
+        one(HERMITIAN), None, lambda a: scipy.linalg.ldl(a)[:2], error=ldl_error),
     "solve_toeplitz": Tested(
         _toeplitz, lambda c, r, b: exact.solved(scipy.linalg.toeplitz(c, r), b),
         lambda c, r, b: scipy.linalg.solve_toeplitz((c, r), b)),
     "matmul_toeplitz": Tested(
         _toeplitz, lambda c, r, x: wide(scipy.linalg.toeplitz(c, r)) @ wide(x),
         lambda c, r, x: scipy.linalg.matmul_toeplitz((c, r), x)),
-    "logm": Tested(_one(RIGHT), exact.logm, scipy.linalg.logm),
-    "funm": Tested(_one(RIGHT), exact.logm, scipy.linalg.logm, told={"graded": _SCALES}),
+    "logm": Tested(one(RIGHT), exact.logm, scipy.linalg.logm),
+    "funm": Tested(one(RIGHT), exact.logm, scipy.linalg.logm, told={"graded": _SCALES}),
     "fractional_matrix_power": Tested(
-        _one(RIGHT), lambda a: exact.fractional_power(a, 0.7),
+        one(RIGHT), lambda a: exact.fractional_power(a, 0.7),
         lambda a: scipy.linalg.fractional_matrix_power(a, 0.7)),
     "expm_frechet": Tested(
-        _and(STABLE, _like), lambda a, e: exact.expm_frechet(wide(a / 4), wide(e)),
+        with_others(STABLE, _like), lambda a, e: exact.expm_frechet(wide(a / 4), wide(e)),
         lambda a, e: scipy.linalg.expm_frechet(a / 4, e, compute_expm=False),
         not_of=_NO_DIGIT_IF_LARGE),
     **{name: _trigonometric(name, exact.cosm_and_sinm, place)
@@ -870,79 +611,56 @@ TESTED: dict[str, Tested] = {
     **{name: _trigonometric(name, exact.coshm_and_sinhm, place)
        for name, place in (("coshm", 0), ("sinhm", 1), ("tanhm", None))},
     "signm": Tested(
-        _one(ANY), exact.signm, scipy.linalg.signm,
+        one(ANY), exact.signm, scipy.linalg.signm,
         told={"graded rows": Told("on the imaginary axis up to rounding")}),
     "expm_cond": Tested(
-        _one(STABLE), exact.expm_condition, scipy.linalg.expm_cond, largest=7,
+        one(STABLE), exact.expm_condition, scipy.linalg.expm_cond, largest=7,
         not_of=_NO_DIGIT_IF_LARGE, told={"graded": Told("far larger than others cost digits")}),
     "solve_circulant": Tested(
         _circulant, lambda c, b: exact.solved(scipy.linalg.circulant(c), b[:, None])[:, 0],
         scipy.linalg.solve_circulant),
     "subspace_angles": Tested(
-        _tall_and_two, exact.angles, scipy.linalg.subspace_angles, cut_off=True, lacks=_SINGULAR,
+        _tall_and_two, exact.angles, scipy.linalg.subspace_angles, cut_off=True, lacks=SINGULAR,
         told={"graded rows": Told("beside rows that are far larger")}),
     "orthogonal_procrustes": Tested(
-        _nearly_rotated, _rotation, scipy.linalg.orthogonal_procrustes, error=_rotation_error),
+        _nearly_rotated, rotation, scipy.linalg.orthogonal_procrustes, error=rotation_error),
     "khatri_rao": Tested(
-        _two(ANY), _exactly(scipy.linalg.khatri_rao), scipy.linalg.khatri_rao),
-    "cdf2rdf": Tested(_vector_and_matrix, _real_form, real_form_of_scipy),
+        _two(ANY), exactly(scipy.linalg.khatri_rao), scipy.linalg.khatri_rao),
+    "cdf2rdf": Tested(_vector_and_matrix, real_form, real_form_of_scipy),
     "diagsvd": Tested(
         _vector, lambda s: wide(np.eye(len(s), len(s) + 1) * s[:, None]),
         lambda s: scipy.linalg.diagsvd(s, len(s), len(s) + 1)),
     "bandwidth": Tested(
-        _one(ANY), lambda a: tuple(map(np.asarray, scipy.linalg.bandwidth(a))),
+        one(ANY), lambda a: tuple(map(np.asarray, scipy.linalg.bandwidth(a))),
         scipy.linalg.bandwidth),
     "issymmetric": Tested(
         _equal_to_transpose, lambda a: np.asarray((a == a.T).all(), float),
         scipy.linalg.issymmetric),
     "ishermitian": Tested(
-        _one(HERMITIAN), lambda a: np.asarray((a == adjoint(a)).all(), float),
+        one(HERMITIAN), lambda a: np.asarray((a == adjoint(a)).all(), float),
         scipy.linalg.ishermitian),
     "clarkson_woodruff_transform": Tested(
         _tall, _sketched, lambda a: scipy.linalg.clarkson_woodruff_transform(a, SKETCH, rng=0)),
     "pinvh": Tested(
-        _one(POSITIVE), exact.inverse, scipy.linalg.pinvh, cut_off=True, lacks=_SINGULAR),
+        one(POSITIVE), exact.inverse, scipy.linalg.pinvh, cut_off=True, lacks=SINGULAR),
     "null_space": Tested(
-        _wide, None, lambda a: _projected(scipy.linalg.null_space(a)), _projector_error(True)),
+        _wide, None, lambda a: projected(scipy.linalg.null_space(a)), projector_error(True)),
     "orth": Tested(
-        _tall, None, lambda a: _projected(scipy.linalg.orth(a)), _projector_error(False)),
+        _tall, None, lambda a: projected(scipy.linalg.orth(a)), projector_error(False)),
     "solve_banded": Tested(
-        _banded, _solves(_dense_general),
+        _banded, solves(dense_general),
         lambda ab, b: scipy.linalg.solve_banded((BELOW, ABOVE), ab, b)),
     "solveh_banded": Tested(
-        _banded_positive_and_columns, _solves(dense_hermitian),
+        _banded_positive_and_columns, solves(dense_hermitian),
         lambda ab, b: scipy.linalg.solveh_banded(ab, b, lower=True)),
     "cholesky_banded": Tested(
         _banded_positive, None, lambda ab: scipy.linalg.cholesky_banded(ab, lower=True),
-        error=_factor_error),
+        error=factor_error),
     "cho_solve_banded": Tested(
         _banded_factor_and_columns,
-        lambda cb, b: exact.solved(_product_of_factor(cb), b),
+        lambda cb, b: exact.solved(product_of_factor(cb), b),
         lambda cb, b: scipy.linalg.cho_solve_banded((cb, True), b)),
 }
-
-
-class Loss(NamedTuple):
-  """The error of one matrix's result in units of eps, and what there is to compare it with."""
-
-  kind: str
-  size: int
-  eps: float
-  ours: float
-  theirs: float
-  reach: float  # how far rounding the operands moves the result
-
-  @property
-  def excess(self) -> float:
-    """The error over ten times the largest of the others. 0 where SciPy has no digit either.
-
-    SciPy's failure excuses NaN alone: other results must be within the reach.
-    """
-    failed = self.theirs == np.inf
-    theirs = 0.0 if failed else self.theirs
-    if (failed and self.ours == np.inf) or max(theirs, self.reach) >= 0.1 / self.eps:
-      return 0.0
-    return self.ours / (10 * max(theirs, self.reach, self.size, 4))
 
 
 def operands_of_kind(tested, kind, rng, n, dtype):
@@ -952,7 +670,7 @@ def operands_of_kind(tested, kind, rng, n, dtype):
     operands = tested.operands(kind, rng, n, dtype)
   if not all(np.isfinite(x).all() for x in operands):
     raise LeftOut(OVERFLOW)
-  if tested.cut_off and not _is_of_full_rank(operands[0]):
+  if tested.cut_off and not is_of_full_rank(operands[0]):
     raise LeftOut(CUT_OFF)
   return operands
 
@@ -971,372 +689,12 @@ def operands_of(tested, n, dtype, kinds=tuple(KINDS)):
       found.append((kind, operands_of_kind(tested, kind, rng, n, np.dtype(dtype))))
     except LeftOut as reason:
       reasons[kind] = str(reason)
-  return found, _without(reasons, {kind for kind, _ in found})
+  return found, without(reasons, {kind for kind, _ in found})
 
 
-def _without(reasons, kinds):
+def without(reasons, kinds):
   return {kind: reason for kind, reason in reasons.items() if kind not in kinds}
 
 
 def stacked(operands):
   return [np.stack(x) for x in zip(*(one for _, one in operands), strict=True)]
-
-
-def _is_in_range(x, dtype):
-  """Whether the dtype holds the results, with all of its digits."""
-  finfo = np.finfo(dtype)
-  return np.isfinite(x).all() and size(x) < finfo.max / 8 and (
-      size(x) == 0 or size(x) > float(finfo.tiny) / float(finfo.eps))
-
-
-def _their(tested, operands, error):
-  try:
-    with np.errstate(all="ignore"), warnings.catch_warnings():
-      warnings.simplefilter("ignore")
-      return error(tuple(map(np.asarray, _tuple(tested.theirs(*operands)))))
-  except (np.linalg.LinAlgError, ValueError, ZeroDivisionError):
-    return np.inf
-
-
-def _double(x):
-  return x.astype(np.result_type(x, np.float64)) if x.dtype.kind in "fc" else x
-
-
-def _rounded(rng, x, in_norm, eps):
-  """x with its elements changed by up to eps, of themselves or of the largest."""
-  if x.dtype.kind not in "fc":
-    return x
-  change = rng.uniform(-1, 1, x.shape)
-  if x.dtype.kind == "c":
-    change = (change + 1j * rng.uniform(-1, 1, x.shape)) / np.sqrt(2)
-  if x.ndim == 2 and x.shape[0] == x.shape[1]:  # a Hermitian matrix stays one
-    change = np.tril(change) + adjoint(np.tril(change, -1))
-    change = change - 1j * np.diag(np.diag(change).imag) if x.dtype.kind == "c" else change
-  return wide(x) + (size(x) if in_norm else wide(x)) * (eps * change)
-
-
-def _with_least_changed(rng, x, eps):
-  """x with its least singular value changed by eps times the largest."""
-  if x.ndim != 2 or x.shape[0] != x.shape[1] or x.dtype.kind not in "fc":
-    return x
-  u, s, vh = np.linalg.svd(exact.narrow(x))
-  phase = rng.choice([-1, 1])
-  if x.dtype.kind == "c" and size(x - adjoint(x)) != 0:
-    phase = np.exp(2j * np.pi * rng.uniform())
-  return wide(x) + phase * eps * s[0] * np.outer(u[:, -1], vh[-1])
-
-
-def _reach(tested, kind, operands, eps):
-  """How far rounding the operands moves the result: the furthest of some tries."""
-  worst = 0.0
-  told = tested.told.get(kind)
-  in_norm = told is not None
-  rounded = lambda rng, *operands: tested.exact(*(_rounded(rng, x, in_norm, eps) for x in operands))
-  if told and told.moved:
-    rounded = told.moved
-  elif kind == "nearly singular":
-    # No factorization promises more than eps ‖A‖. The random changes are hardly along the vectors.
-    rounded = lambda rng, *operands: tested.exact(
-        *(_with_least_changed(rng, x, eps) for x in operands))
-  with np.errstate(all="ignore"):
-    expected = _tuple(tested.exact(*operands))
-    n = operands[0].shape[-1]
-    for seed in range(10 if n < 10 else 3 if n < 50 else 1):
-      moved = _tuple(rounded(np.random.default_rng(seed), *operands))
-      if not any(np.isnan(x).any() for x in moved):
-        worst = max(worst, distance(moved, expected))
-  return worst
-
-
-def loss(tested, kind, operands, results):
-  """The Loss of one matrix. Raises LeftOut where no result is in range."""
-  inexact = [x for x in operands if x.dtype.kind in "fc"]
-  dtype = inexact[0].dtype
-  eps = float(np.finfo(dtype).eps)
-  if tested.error is None:
-    with np.errstate(all="ignore"):
-      expected = _tuple(tested.exact(*operands))
-    if any(np.isnan(x).any() for x in expected):
-      raise LeftOut(NO_REFERENCE)
-    if not all(_is_in_range(x, dtype) for x in expected):
-      raise LeftOut(NO_RANGE)
-    results = results[: len(expected)]
-    error = lambda found: distance(found[: len(expected)], expected)
-  else:
-    error = lambda found: tested.error(operands, found)
-  with np.errstate(all="ignore"):
-    ours = error(results) / eps
-  ours = np.inf if np.isnan(ours) else ours
-  n = operands[0].shape[-1]
-  if ours <= 4 * n:
-    return Loss(kind, n, eps, ours, 0, 0)
-  theirs = _their(tested, operands, error) / eps
-  if np.finfo(dtype).bits == 32:
-    # SciPy computes some functions of float32 in float64, others in float32.
-    wider = _their(tested, tuple(map(_double, operands)), error)
-    theirs = max(theirs, wider / float(np.finfo(np.float64).eps))
-  reach = 0.0
-  determined = tested.error is None or _is_of_full_rank(operands[0])
-  if tested.exact is not None and determined:
-    reach = _reach(tested, kind, operands, eps) / eps
-  return Loss(kind, n, eps, ours, theirs, reach)
-
-
-def losses(tested, n, dtype, function, kinds=tuple(KINDS)):
-  """`worst_of` of a function that takes the operands of all matrices at once."""
-  operands, reasons = operands_of(tested, n, dtype, kinds)
-  if not operands:
-    return {}, reasons
-  results = [np.asarray(x) for x in function(*stacked(operands))]
-  return worst_of(
-      tested, operands, [[x[i] for x in results] for i in range(len(operands))], reasons)
-
-
-def worst_of(tested, operands, results, reasons):
-  """kind -> the Loss of its matrix with the largest excess, and kind -> why there is none.
-
-  Args:
-    tested: how.
-    operands, reasons: as from `operands_of`.
-    results: those of each matrix.
-  """
-  found, reasons = {}, dict(reasons)
-  for (kind, one), own in zip(operands, results, strict=True):
-    try:
-      new = loss(tested, kind, one, own)
-    except LeftOut as reason:
-      reasons[kind] = str(reason)
-      continue
-    if kind not in found or new.excess > found[kind].excess:
-      found[kind] = new
-  return found, _without(reasons, found)
-
-
-def faults_of(tested, found, reasons):
-  """The Losses and reasons that no docstring and no row of the table accounts for."""
-
-  def is_told(x):
-    told = tested.told.get(x.kind)
-    return told is not None and (
-        told.is_nan if x.ours == np.inf else x.ours * x.eps <= told.most)
-
-  return [x for x in found.values() if x.excess > 1 and not is_told(x)] + [
-      (kind, reason) for kind, reason in reasons.items()
-      if reason in _CAN_LACK and tested.lacks.get(kind) != reason]
-
-
-# linalg.distributed
-
-
-def _share(kind, rng, n, dtype):
-  """A tall matrix of eight rows for each column: the rows of one of the kind, eight times."""
-  a = matrix(kind, rng, n, dtype, ANY)
-  return np.concatenate([(-1) ** i * a[rng.permutation(n)] for i in range(8)])
-
-
-def _tall_share(kind, rng, n, dtype):
-  return (_share(kind, rng, n, dtype),)
-
-
-def _tall_share_and_columns(kind, rng, n, dtype):
-  return _share(kind, rng, n, dtype), general(rng, (), 8 * n, 2, dtype)
-
-
-def _orthogonality(q):
-  return _relative(adjoint(q) @ q - np.eye(q.shape[1]), 1)
-
-
-def _product_error(operands, results):
-  """The residual of Q R or U diag(S) Vᴴ, and whether the factors are orthonormal."""
-  (a,), results = operands, [wide(x) for x in results]
-  if not all(np.isfinite(x).all() for x in results):
-    return np.inf
-  q, *rest = results
-  scaled = q if len(rest) == 1 else q * rest[0]
-  others = _orthogonality(adjoint(rest[1])) if len(rest) == 2 else 0
-  return max(_relative(scaled @ rest[-1] - wide(a), size(a)), _orthogonality(q), others)
-
-
-def _tall_polar_error(operands, results):
-  (a,), (u, p) = operands, (wide(x) for x in results)
-  if not (np.isfinite(u).all() and np.isfinite(p).all()):
-    return np.inf
-  return max(_relative(u @ p - wide(a), size(a)), _orthogonality(u))
-
-
-def _values_error(operands, results):
-  """Singular values against those of SciPy in float64."""
-  (a,), (s,) = operands, results
-  a, scale = exact._unscaled(wide(a))
-  expected = scipy.linalg.svdvals(exact.narrow(a))
-  return _relative(wide(s) / scale - expected, expected[0])
-
-
-def cholesky_error(operands, results):
-  """The residual of L Lᴴ, each element against the diagonal."""
-  (a,), (l,) = (tuple(map(wide, x)) for x in (operands, results))
-  a, scale = exact._unscaled(a)
-  product = (l / np.sqrt(scale)) @ (adjoint(l) / np.sqrt(scale)) - a
-  d = np.sqrt(np.abs(np.diagonal(a)))
-  return _relative(product / d / d[:, None], 1) if np.isfinite(product).all() else np.inf
-
-
-def _tall_inverse(a):
-  return exact.least_squares(a, np.eye(len(a)))
-
-
-def _gram_root(a):
-  a = wide(a)
-  return exact.inverse_fourth_root(adjoint(a) @ a)
-
-
-def _moved_gram_root(rng, a):
-  """The root of the rounded Gram matrix, which has the squares of the singular values."""
-  gram = adjoint(wide(a)) @ wide(a)
-  return exact.inverse_fourth_root(
-      _rounded(rng, gram, in_norm=True, eps=float(np.finfo(a.dtype).eps)))
-
-
-def _polynomials(a, norm):
-  """Five steps of Muon's polynomial of A over its norm."""
-  x = a / norm
-  for _ in range(5):
-    gram = adjoint(x) @ x
-    x = 3.4445 * x + x @ (-4.7750 * gram + 2.0315 * gram @ gram)
-  return x
-
-
-def _orthogonalized(a):
-  a = wide(a)
-  return _polynomials(a, _frobenius(a) + np.longdouble(1e-8))
-
-
-def _moved_orthogonalized(rng, a):
-  """All steps by one Gram matrix, which is rounded."""
-  x = wide(a) / (_frobenius(a) + np.longdouble(1e-8))
-  gram = _rounded(rng, adjoint(x) @ x, in_norm=True, eps=float(np.finfo(a.dtype).eps))
-  for _ in range(5):
-    step = 3.4445 * np.eye(len(gram)) - 4.7750 * gram + 2.0315 * gram @ gram
-    x, gram = x @ step, step @ gram @ step
-  return x
-
-
-def _their_orthogonalized(a):
-  scale = np.abs(a).max()
-  a = a / scale
-  return _polynomials(a, np.linalg.norm(a) + a.dtype.type(1e-8).real / scale)
-
-
-def _determinant(a):
-  phase, logarithm = _log_determinant(a)
-  return phase * np.exp(logarithm)
-
-
-_SINGULAR_IF_TALL = _SINGULAR | {"nearly singular": CUT_OFF}
-_BY_GRAM = Told(
-    "multiplies the rounding errors of eigenvalues near 0 by a²", moved=_moved_orthogonalized)
-_OF_GRAM = Told("are rounding errors", moved=_moved_gram_root)
-
-
-def _their_gram_root(a):
-  w, v = np.linalg.eigh(adjoint(a) @ a)
-  return (v * w**-0.25) @ adjoint(v)
-
-
-def _lower(kind, rng, n, dtype):
-  a = matrix(kind, rng, n, dtype, RIGHT)
-  return np.tril(a), _columns(rng, a)
-
-
-# The functions of linalg.distributed: how they are tested, and the call of `d`, the module, with
-# the keywords of the layout. `batched` and `report` compute no numbers. Solutions test factors.
-# `randomized_svd` of full rank is the decomposition itself.
-DISTRIBUTED: dict[str, tuple[Tested, Callable[..., Any]]] = {
-    "qr": (Tested(_tall_share, None, np.linalg.qr, _product_error), lambda d, a, **k: d.qr(a, **k)),
-    "svd": (Tested(_tall_share, None, lambda a: np.linalg.svd(a, full_matrices=False),
-                   _product_error), lambda d, a, **k: d.svd(a, **k)),
-    "svdvals": (Tested(_tall_share, None, scipy.linalg.svdvals, _values_error),
-                lambda d, a, **k: d.svdvals(a, **k)),
-    "lstsq": (Tested(_tall_share_and_columns, exact.least_squares,
-                     lambda a, b: np.linalg.lstsq(a, b, rcond=None)[0], cut_off=True,
-                     lacks=_SINGULAR_IF_TALL),
-              lambda d, a, b, **k: d.lstsq(a, b, **k)[0]),
-    "pinv": (Tested(_tall_share, _tall_inverse, np.linalg.pinv, cut_off=True,
-                    lacks=_SINGULAR_IF_TALL),
-             lambda d, a, **k: d.pinv(a, **k)),
-    "polar": (Tested(_tall_share, None, scipy.linalg.polar, _tall_polar_error),
-              lambda d, a, **k: d.polar(a, **k)),
-    "gram_inverse_pth_root": (Tested(_tall_share, _gram_root, _their_gram_root,
-                                     told=dict.fromkeys(KINDS, _OF_GRAM)),
-                              lambda d, a, **k: d.gram_inverse_pth_root(a, 4, **k)),
-    "newton_schulz": (Tested(_tall_share, _orthogonalized, _their_orthogonalized,
-                             told=dict.fromkeys(KINDS, _BY_GRAM)),
-                      lambda d, a, **k: d.newton_schulz(a, **k)),
-    "randomized_svd": (
-        Tested(_tall_share, None, lambda a: np.linalg.svd(a, full_matrices=False), _product_error),
-        lambda d, a, **k: d.randomized_svd(a, a.shape[-1], jax.random.key(0), **k)[:3]),
-    "cholesky": (Tested(_one(POSITIVE), None, np.linalg.cholesky, cholesky_error),
-                 lambda d, a, **k: d.cholesky(a, **k)),
-    "cho_solve": (Tested(_and(POSITIVE, _columns), exact.solved,
-                         lambda a, b: scipy.linalg.solve(a, b, assume_a="pos")),
-                  lambda d, a, b, **k: d.cho_solve(d.cho_factor(a, **k), b)),
-    "solve": (Tested(_and(ANY, _columns), exact.solved, np.linalg.solve),
-              lambda d, a, b, **k: d.solve(a, b, **k)),
-    "lu_solve": (Tested(_and(ANY, _columns), exact.solved, np.linalg.solve),
-                 lambda d, a, b, **k: d.lu_solve(d.lu_factor(a, **k), b)),
-    "slogdet": (Tested(_one(ANY), _log_determinant, np.linalg.slogdet),
-                lambda d, a, **k: tuple(d.slogdet(a, **k))),
-    "det": (Tested(_one(ANY), _determinant, np.linalg.det, lacks=dict.fromkeys(KINDS, NO_RANGE)),
-            lambda d, a, **k: d.det(a, **k)),
-    "inv": (Tested(_one(ANY), exact.inverse, np.linalg.inv), lambda d, a, **k: d.inv(a, **k)),
-    "solve_triangular": (
-        Tested(_lower, exact.solved,
-               lambda a, b: scipy.linalg.solve_triangular(a, b, lower=True)),
-        lambda d, a, b, **k: d.solve_triangular(a, b, lower=True, **k)),
-}
-
-
-def _spectrum_error(operands, results):
-  """The residual of V diag(w) Vᴴ, and whether V is orthonormal."""
-  (a,), (w, v) = operands, map(wide, results)
-  if not (np.isfinite(w).all() and np.isfinite(v).all()):
-    return np.inf
-  return max(_relative((v * w) @ adjoint(v) - wide(a), size(a)), _orthogonality(v))
-
-
-def _eigenvalues_error(operands, results):
-  """Eigenvalues against those of SciPy in float64."""
-  (a,), (w,) = operands, results
-  a, scale = exact._unscaled(wide(a))
-  expected = scipy.linalg.eigvalsh(exact.narrow(a))
-  return _relative(wide(w) / scale - expected, size(expected))
-
-
-# Functions of linalg.distributed that take square matrices, sharded over both dimensions, and whose
-# grid has no panel. A second word keeps names apart from those of tall matrices.
-DISTRIBUTED_SQUARES: dict[str, tuple[Tested, Callable[..., Any]]] = {
-    "eigh": (Tested(_one(HERMITIAN), None, np.linalg.eigh, _spectrum_error),
-             lambda d, a, **k: d.eigh(a, **k)),
-    "eigvalsh": (Tested(_one(HERMITIAN), None, scipy.linalg.eigvalsh, _eigenvalues_error),
-                 lambda d, a, **k: d.eigvalsh(a, **k)),
-    "funm_hermitian": (TESTED["funm_hermitian"],
-                       lambda d, a, **k: d.funm_hermitian(a, jnp.sin, **k)),
-    "inverse_pth_root": (TESTED["inverse_pth_root"],
-                         lambda d, a, **k: d.inverse_pth_root(a, 4, **k)),
-    "eigh_generalized": (TESTED["eigh_generalized"],
-                         lambda d, a, b, **k: d.eigh_generalized(a, b, **k)),
-    "qr square": (Tested(_one(ANY), None, np.linalg.qr, _product_error),
-                  lambda d, a, **k: d.qr(a, **k)),
-    "svd square": (Tested(_one(ANY), None, np.linalg.svd, _product_error),
-                   lambda d, a, **k: d.svd(a, **k)),
-    "svdvals square": (Tested(_one(ANY), None, scipy.linalg.svdvals, _values_error),
-                       lambda d, a, **k: d.svdvals(a, **k)),
-    "lstsq square": (Tested(_and(ANY, _columns), exact.solved,
-                            lambda a, b: np.linalg.lstsq(a, b, rcond=None)[0], cut_off=True,
-                            lacks=_SINGULAR),
-                     lambda d, a, b, **k: d.lstsq(a, b, **k)[0]),
-    "pinv square": (Tested(_one(ANY), exact.inverse, np.linalg.pinv, cut_off=True,
-                           lacks=_SINGULAR),
-                    lambda d, a, **k: d.pinv(a, **k)),
-    "polar square": (TESTED["polar"], lambda d, a, **k: d.polar(a, **k)),
-}

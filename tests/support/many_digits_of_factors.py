@@ -404,6 +404,7 @@ ORACLES = {
     "qz": _qz(linalg.scipy.qz),
     "ordqz": _ordqz,
     "eig_generalized": _generalized,
+    "eig_left_generalized": _generalized,
     "eigvals_generalized": lambda a, b: _generalized(a, b)[0],
     "hessenberg": _hessenberg,
     "hessenberg_h": lambda a: _hessenberg(a)[0],

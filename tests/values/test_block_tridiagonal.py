@@ -11,8 +11,11 @@ import numpy as np
 import pytest
 
 import linalg
+import matrices
+import sharded
 from linalg import structured
 from linalg._catalogue import structured as operands
+from linalg.structured import _block_tridiagonal as operations
 from linalg.structured import _partition as partition
 from quick import quick_jit
 
@@ -477,7 +480,7 @@ rng = np.random.default_rng(0)
 diagonal = 6 * np.eye(3) + 0.1 * rng.standard_normal((20000, 3, 3))
 lower, b = rng.random((19999, 3, 3)), rng.standard_normal((20000, 3))
 factor = structured.block_tridiagonal_cholesky(diagonal, lower)
-results = (factor.factors, factor.logdet(), factor.solve(b),
+results = (factor.factors, factor.logdet(), factor.solve(b), factor.inverse_blocks(),
            structured.block_tridiagonal_solve_logdet(diagonal, lower, b))
 assert factor.info == 0
 print(*[hashlib.sha256(np.asarray(x).tobytes()).hexdigest() for x in jax.tree.leaves(results)])
@@ -557,6 +560,123 @@ def test_long_systems_in_one_call(steps, d, columns, dtype, rng):
     np.testing.assert_array_equal(y[2], known[2])
   for y in spoilt[:2]:
     assert np.isnan(y[np.array([0, 1, 3])]).all()
+
+
+def _results_in_chunks(diagonal, lower, b, x_bar, logdet_bar):
+  """Every handler that divides systems, and the inverse that other platforms compute."""
+  (l, below, fill), logdet, info = partition.OF_CHUNKS[0](diagonal, lower)
+  half = partition.OF_CHUNKS[1](l, below, fill, b, forward=True, back=False)
+  x, at_once, at_once_info = operations.solve_logdet_p(diagonal, lower, b)
+  return {
+      "solve": partition.OF_CHUNKS[1](l, below, fill, b), "logdet": logdet, "info": info,
+      "back": partition.OF_CHUNKS[1](l, below, fill, half, forward=False, back=True),
+      "inverse": operations._inverse_of_long(diagonal, lower, l, below, fill),
+      "products": partition.inverse(partition.HANDLERS, l, below, fill),
+      "at once": (x, at_once, at_once_info),
+      "cotangents": operations.solve_logdet_vjp_p(diagonal, lower, x, x_bar, logdet_bar)}
+
+
+def _results_in_turn(diagonal, lower, b, x_bar, logdet_bar):
+  l, below, logdet, info = partition.HANDLERS.factor(diagonal, lower)
+  x = partition.HANDLERS.solve(l, below, b, forward=True, back=True)
+  inverse = partition.HANDLERS.inverse(l, below)
+  return {
+      "solve": x, "logdet": logdet, "info": info, "back": x, "inverse": inverse,
+      "products": inverse, "at once": (x, logdet, info),
+      "cotangents": operations.solve_logdet_vjp_p._rules.fallback(
+          diagonal, lower, x, x_bar, logdet_bar)}
+
+
+# The last chunk has 1 step, as many as the others, none, or some.
+CHUNKS = [(4096, 1, 2, np.float64), (4159, 3, 1, np.complex64), (8255, 2, 1, np.float32),
+          (4160, 4, 1, np.float64)]
+CHUNKS += [pytest.param(*x, marks=pytest.mark.extended) for x in [
+    (4096, 1, 1, np.float32), (1 << 17, 1, 1, np.float64), (8255, 1, 1, np.complex128),
+    (4097, 2, 3, np.complex128), (20000, 2, 1, np.float64), (8255, 3, 1, np.float64),
+    (4159, 4, 2, np.complex64), (5000, 5, 1, np.complex128), (4096, 8, 1, np.float64),
+    (4500, 8, 0, np.float32), (4159, 16, 1, np.float32), (4100, 32, 3, np.float64)]]
+
+
+@pytest.mark.cpu  # elsewhere the same formulas call other handlers
+@pytest.mark.parametrize("steps, d, columns, dtype", CHUNKS)
+def test_handlers_of_chunks(steps, d, columns, dtype, monkeypatch, rng):
+  """They have the results of handlers that take the steps in turn, and bits without neighbours."""
+  batch = 1 if steps * d > 100_000 else 3
+  diagonal, lower, _ = _definite(rng, (batch,), steps, d, dtype)
+  b, x_bar = (matrices.general(rng, (batch, steps), d, columns, np.dtype(dtype)) for _ in range(2))
+  given = diagonal, lower, b, x_bar, rng.standard_normal(batch).astype(diagonal.real.dtype)
+  divided = jax.device_get(jax.jit(_results_in_chunks)(*given))
+  monkeypatch.setattr(partition, "LONG", steps + 1)
+  expected = jax.device_get(jax.jit(_results_in_turn)(*given))
+  monkeypatch.undo()
+  tolerance = 300 * d * np.finfo(dtype).eps
+  for name, known in expected.items():
+    for x, y in zip(jax.tree.leaves(divided[name]), jax.tree.leaves(known), strict=True):
+      scale = np.abs(y).max(initial=1)
+      np.testing.assert_allclose(x / scale, y / scale, 0, tolerance, err_msg=name)
+  if batch == 1:
+    return
+  alone = jax.device_get(jax.jit(_results_in_chunks)(*(x[:1] for x in given)))
+  diagonal[2, steps // 2, d - 1, d - 1] = -5
+  spoilt = jax.device_get(jax.jit(_results_in_chunks)(*given))
+  assert spoilt["info"][2] == spoilt["at once"][2][2] != 0
+  for name, known in divided.items():
+    leaves = (jax.tree.leaves(x) for x in (alone[name], spoilt[name], known))
+    for of_one, x, y in zip(*leaves, strict=True):
+      np.testing.assert_array_equal(of_one[0], y[0], err_msg=name)
+      np.testing.assert_array_equal(x[:2], y[:2], err_msg=name)
+      assert x.dtype == np.int32 or np.isnan(x[2]).all(), name
+
+
+@pytest.mark.extended
+def test_derivatives_of_long_systems(rng):
+  """Tangents and gradients agree, and second derivatives with differences of gradients."""
+  point = _definite(rng, (), partition.LONG, 2)
+  along, across = ([rng.standard_normal(x.shape) for x in point] for _ in range(2))
+  inner = lambda x, y: sum(map(jnp.vdot, x, y))
+
+  def loss(*operands):
+    x, logdet = structured.block_tridiagonal_solve_logdet(*operands)
+    return jnp.sum(jnp.sin(x)) + logdet
+
+  @jax.jit
+  def derivatives(point):
+    gradient = lambda *x: jax.grad(loss, (0, 1, 2))(*x)
+    first, second = jax.jvp(gradient, point, along)
+    return jax.jvp(loss, point, along)[1], inner(first, along), inner(second, across)
+
+  moved = lambda step: [x + step * dx for x, dx in zip(point, across, strict=True)]
+  tangent, by_gradient, second = derivatives(list(point))
+  np.testing.assert_allclose(tangent, by_gradient, rtol=1e-11)
+  ahead, behind = (derivatives(moved(step))[1] for step in (1e-5, -1e-5))
+  np.testing.assert_allclose(second, (ahead - behind) / 2e-5, rtol=1e-6)
+
+
+@pytest.mark.cpu
+@sharded.KINDS
+def test_sharded_long_systems(kind, rng):
+  """The methods of a factor and the gradient divide the systems where they are."""
+  diagonal, lower, b = _definite(rng, (sharded.BATCH,), partition.LONG, 1, np.float32)
+
+  def loss(*operands):
+    x, logdet = structured.block_tridiagonal_solve_logdet(*operands)
+    return jnp.sum(x) + jnp.sum(logdet)
+
+  def run(diagonal, lower, b):
+    factor = structured.block_tridiagonal_cholesky(diagonal, lower)
+    return factor.solve(b), factor.inverse_blocks(), jax.grad(loss, (0, 1, 2))(diagonal, lower, b)
+
+  expected = jax.jit(run)(diagonal, lower, b)
+  mesh = sharded.make_mesh(kind=kind)
+  placed = jax.device_put(
+      (diagonal, lower, b), jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x")))
+  with jax.set_mesh(mesh):
+    compiled = jax.jit(run).lower(*placed).compile()
+    assert not sharded.collectives(compiled.as_text())
+    found = compiled(*placed)
+  for x, known in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+    assert x.sharding.spec[0] == "x"
+    np.testing.assert_array_equal(x, known)
 
 
 @pytest.mark.parametrize("d", [1, 2, 3])

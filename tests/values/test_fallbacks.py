@@ -23,9 +23,9 @@ def _operations():
   """Operations that have handlers, by their names in their modules.
 
   The handlers of derivative rules are compared with their formula in derivatives/test_linear.py,
-  those of Kalman filters in test_kalman.py. Fallbacks of pencils and of reordered forms have
-  another order of eigenvalues: test_pencils.py. Parts of a spectrum are in test_subset.py, and
-  some rows of eigenvectors in test_tridiagonal.py.
+  those of Kalman filters in test_kalman.py and test_kalman_derivatives.py. Fallbacks of pencils and
+  of reordered forms have another order of eigenvalues: test_pencils.py. Parts of a spectrum are in
+  test_subset.py, and some rows of eigenvectors in test_tridiagonal.py.
   """
   handled = {
       x for x in cases.targets("cpu")

@@ -7,6 +7,8 @@ import scipy.linalg
 import linalg
 import matrices
 from linalg._catalogue import checks
+from quick import quick_jit
+from sharded import same_bits
 
 ALL_DTYPES = True
 ONE_IN = 3
@@ -266,3 +268,24 @@ def test_triangle_with_tiny_diagonal(n, lower, left_side, dtype, rng):
         atol = np.where(np.arange(n) == k, 2.0**-6 if pivot < 1 else 0, 0) + 30 * n * finfo.eps
         error = np.abs(np.asarray(actual) - x)
         assert np.all(error <= (atol[:, None] if left_side else atol))
+
+
+@pytest.mark.parametrize("solve", [
+    lambda a, b: linalg.triangular_solve(a, b, left_side=True),
+    lambda a, b: linalg.tridiagonal_solve(0 * a[..., 0], a[..., 0], 0 * a[..., 0], b),
+], ids=["triangular", "tridiagonal"])
+@pytest.mark.parametrize("dtype, most", [(np.complex64, 37), (np.complex128, 306)])
+def test_complex_pivots_of_every_size(solve, dtype, most, rng):
+  """Catches a reciprocal that overflows in |x|², and one that depends on its neighbours' sizes."""
+  exponents = np.linspace(-most, most, 2 * most + 1)
+  unit = lambda: np.exp(2j * np.pi * rng.random(len(exponents)))
+  pivots = (10.0**exponents * unit()).astype(dtype)
+  pivots.real[::5] *= 1e-3
+  pivots.imag[1::5] = 0
+  expected = unit()
+  a, b = pivots[:, None, None], (checks.wide(pivots) * expected).astype(dtype)[:, None, None]
+  solve = quick_jit(solve)
+  x = solve(a, b)
+  np.testing.assert_allclose(x[:, 0, 0], expected, rtol=8 * np.finfo(dtype).eps)
+  some = range(0, len(a), 7)
+  same_bits([solve(a[i : i + 1], b[i : i + 1]) for i in some], [x[i : i + 1] for i in some])

@@ -11,6 +11,8 @@ import pytest
 import cases
 import kinds
 import long_double as exact
+import losses
+from distributed_kinds import DISTRIBUTED, DISTRIBUTED_SQUARES
 from linalg._catalogue import CATALOGUE
 from quick import quick_jit
 
@@ -38,9 +40,9 @@ def _each():
 def test_errors(name, n, dtype):
   """Errors are at most ten times SciPy's, or within what the docstring says."""
   tested = kinds.TESTED[name]
-  found, reasons = kinds.losses(tested, n, np.dtype(dtype), quick_jit(cases.named(name).results))
+  found, reasons = losses.losses(tested, n, np.dtype(dtype), quick_jit(cases.named(name).results))
   assert found and set(found) | set(reasons) == set(kinds.KINDS)
-  assert not kinds.faults_of(tested, found, reasons)
+  assert not losses.faults_of(tested, found, reasons)
 
 
 def test_the_table_is_complete():
@@ -48,8 +50,8 @@ def test_the_table_is_complete():
   composed = {case.name for case in cases.COMPOSED + cases.SCIPY}
   assert set(kinds.TESTED) == composed | {"eigh_generalized"}
   others = {"batched", "cho_factor", "lu_factor", "report"}  # compute no numbers, or are in others
-  squares = {name.split()[0] for name in kinds.DISTRIBUTED_SQUARES}
-  assert set(kinds.DISTRIBUTED) | squares | others == {
+  squares = {name.split()[0] for name in DISTRIBUTED_SQUARES}
+  assert set(DISTRIBUTED) | squares | others == {
       x.name for x in CATALOGUE if x.module == "linalg.distributed"}
 
 
@@ -58,7 +60,7 @@ def test_docstrings_name_the_exceptions():
   of_distributed = {x.name: x.function for x in CATALOGUE if x.module == "linalg.distributed"}
   rows = [(of_cases[name], tested) for name, tested in kinds.TESTED.items()]
   rows += [(of_distributed[name.split()[0]], tested) for table in (
-      kinds.DISTRIBUTED, kinds.DISTRIBUTED_SQUARES) for name, (tested, _) in table.items()]
+      DISTRIBUTED, DISTRIBUTED_SQUARES) for name, (tested, _) in table.items()]
   for function, tested in rows:
     assert {*tested.told, *tested.not_of, *tested.lacks} <= set(kinds.KINDS)
     for told in tested.told.values():

@@ -9,7 +9,11 @@ import scipy.linalg
 import linalg
 import linalg.scipy
 import matrices
-from linalg.scipy._eig import eig_generalized_p, eigvals_generalized_p
+from linalg.scipy._eig import (
+  eig_generalized_p,
+  eig_left_generalized_p,
+  eigvals_generalized_p,
+)
 from linalg.scipy._qz import qz_p, qz_reorder_p
 from linalg.scipy._schur import schur_reorder_p
 
@@ -78,6 +82,18 @@ def test_ordqz_by_a_function(rng):
     assert (pairs[:-1] | ~pairs[1:]).all()
   with pytest.raises(ValueError, match="sort must be"):
     linalg.scipy.ordqz(a, b, "left")
+
+
+@pytest.mark.cpu
+def test_left_vectors_when_asked(rng):
+  """Neither a value nor a derivative computes left vectors that nobody asked for."""
+  a, b = _general(rng, 3, 3), _general(rng, 3, 3)
+  for left in (False, True):
+    value = lambda a, b, left=left: jnp.abs(linalg.scipy.eig(a, b, left=left)[1]).sum()
+    for function in (value, jax.grad(value)):
+      text = jax.jit(function).lower(a, b).as_text()
+      assert ("@linalg_eig_left_generalized" in text) == left
+      assert ("@linalg_eig_generalized" in text) != left
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.complex128])
@@ -345,7 +361,10 @@ def test_fallbacks(dtype, rng):
   _check_qz(a, b, s, t, q, z, 1e-11)
   np.testing.assert_array_equal(abs(alpha) < abs(beta), np.sort(select)[::-1] != 0)
   w, v, u = scipy.linalg.eig(a, b, left=True)
-  alpha, beta, left, right, info = fallback(eig_generalized_p, a, b)
+  alpha, beta, left, right, info = fallback(eig_left_generalized_p, a, b)
+  alone = fallback(eig_generalized_p, a, b)
+  np.testing.assert_allclose(alone[0] / alone[1], alpha / beta, rtol=1e-9)
+  np.testing.assert_allclose(alone[2], right, atol=1e-9)
   order = [int(np.argmin(abs(w - x))) for x in alpha / beta]
   assert sorted(order) == list(range(n)) and info == 0
   for x, y in ((left, v), (right, u)):

@@ -117,6 +117,33 @@ def test_singular_long_tridiagonal_systems(n, dtype):
   assert np.isfinite(perturbed).all()
 
 
+@pytest.mark.parametrize("n", [21, 65, 1001])
+def test_inverse_iteration(n, dtype, rng):
+  """Perturbed systems give null vectors, and solve systems that are within rounding of theirs."""
+  eps, k = np.finfo(dtype).eps, n // 2
+  dl, d, du = (np.tile(np.asarray(x, dtype), (5, 1)) for x in LONG["Laplacian"](n))
+  of_middle = np.sin(k * np.pi * np.arange(1, n + 1) / (n + 1))
+  d[0] -= np.asarray(2 - 2 * np.cos(k * np.pi / (n + 1)), d.real.dtype)
+  d[1, [0, -1]] = 1  # constants are null vectors
+  d[2, k] = dl[2, k] = du[2, k] = 0  # a row of zeros in a matrix of another scale
+  scale = np.array([1, 1, 2.0**-40, 2.0**40, 1], d.real.dtype)[:, None]
+  dl, d, du = dl * scale, d * scale, du * scale
+  dl[4] = d[4] = du[4] = 0
+  b = matrices.general(rng, (5,), n, 2, dtype)
+  x, info = map(np.asarray, linalg.tridiagonal_solve_ex(dl, d, du, b, perturb_singular=True))
+  np.testing.assert_array_equal(info, 0)
+  assert np.isfinite(x[:4]).all()
+  wide = [np.asarray(y, np.result_type(dtype, np.float64)) for y in (dl, d, du, x)]
+  residuals = np.abs(_multiply(*wide) - b)
+  for i in range(4):
+    largest = np.abs(d[i]).max() * np.abs(wide[3][i]).max()
+    assert residuals[i].max() <= 30 * n**0.5 * eps * largest
+  for vector, found in ((of_middle, x[0]), (np.ones(n), x[1])):
+    for y in found.T:
+      cosine = abs(np.vdot(vector, y)) / np.linalg.norm(vector) / np.linalg.norm(y)
+      assert 1 - cosine <= (30 * n * n * eps) ** 2 + n * eps
+
+
 def _check_eigenvalues(d, e, scale=1.0):
   """Compared with the matrix whose off-diagonal elements are real and positive."""
   w = np.asarray(linalg.eigh_tridiagonal(d, e, eigvals_only=True)).astype(np.float64) / scale

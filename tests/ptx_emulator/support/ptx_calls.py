@@ -24,16 +24,24 @@ def call(
   name = f"ptx_{target}{suffix}"
   address = handlers.handler_of(f"{target}{suffix}".encode())
   jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(address), platform="cpu")
-  operation = OPERATIONS[target]
+  operands = operands_of(target, n, dtype, batch)
+  results = [
+      jax.ShapeDtypeStruct((batch, *shape), x) for shape, x in results_of(target, operands)]
+  attributes = {key: np.bool_(value) for key, value in OPERATIONS[target].attributes.items()}
+  return [np.asarray(x) for x in jax.ffi.ffi_call(name, results)(*operands, **attributes)]
+
+
+def operands_of(target: str, n: int, dtype: np.dtype, batch: int) -> list[np.ndarray]:
   rng = np.random.default_rng(0)
-  operands = [
-      _operand(rng, batch, n, token, dtype) for token in target_table.TARGETS[target].operands]
-  types = operation._rules.results(
+  return [_operand(rng, batch, n, token, dtype) for token in target_table.TARGETS[target].operands]
+
+
+def results_of(target: str, operands: list[np.ndarray]) -> list[tuple[tuple[int, ...], np.dtype]]:
+  """Returns the shapes for one matrix, and the dtypes."""
+  operation = OPERATIONS[target]
+  return operation._rules.results(
       [x.shape[x.ndim - rank:] for x, rank in zip(operands, operation._rules.ranks, strict=True)],
       [x.dtype for x in operands], **operation.attributes)
-  results = [jax.ShapeDtypeStruct((batch, *shape), x) for shape, x in types]
-  attributes = {key: np.bool_(value) for key, value in operation.attributes.items()}
-  return [np.asarray(x) for x in jax.ffi.ffi_call(name, results)(*operands, **attributes)]
 
 
 def _operand(rng, batch, n, token, dtype):

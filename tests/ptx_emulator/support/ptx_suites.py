@@ -34,6 +34,7 @@ SLOW = (
     "(paths.py and test_residuals and ormqr)",
     "(paths.py and test_svd_by_blocks and not (float32 and 70) and not (complex128 and 75))",
     "(paths.py and test_matrices_of_blocks)",
+    "(paths.py and test_eigh_by_panels and (140 or 70 and complex128))",
     "(paths.py and test_panels and (qr_complete or householder_product))",
     "(test_factorisations.py and test_large_residuals and (eig_left or schur or hessenberg))",
     "(test_factorisations.py and test_large_residuals and qr_pivoted)",

@@ -1,0 +1,76 @@
+"""Indices of more than 65,535 matrices and 2³¹ elements, without the memory for them.
+
+Buffers take pages where they are touched. Of each launch, the first and the last blocks run, with
+the number of blocks that a GPU would have. So they find both ends of the batch by the arithmetic of
+a whole launch. An index of 32 bits leads to other matrices, whose results are missing.
+"""
+
+import ctypes
+import mmap
+
+import numpy as np
+import pytest
+
+import ptx_calls
+
+pytestmark = pytest.mark.extended
+
+NORESERVE = 0x4000  # of Linux
+ENDS = 8
+
+
+class PlainBuffer(ctypes.Structure):
+  """A buffer of alone.cc."""
+
+  _fields_ = [("data", ctypes.c_void_p), ("dtype", ctypes.c_char_p), ("rank", ctypes.c_int64),
+              ("dimensions", ctypes.POINTER(ctypes.c_int64))]
+
+
+def _sparse(shape, dtype):
+  size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+  flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NORESERVE
+  return np.frombuffer(mmap.mmap(-1, max(size, 1), flags=flags), dtype, size // np.dtype(
+      dtype).itemsize).reshape(shape)
+
+
+def _plain(x):
+  dimensions = (ctypes.c_int64 * x.ndim)(*x.shape)
+  return PlainBuffer(x.ctypes.data, x.dtype.name.encode(), x.ndim, dimensions)
+
+
+def _call(handlers, target, operands, results):
+  attributes = ptx_calls.OPERATIONS[target].attributes
+  names = (ctypes.c_char_p * len(attributes))(*(x.encode() for x in sorted(attributes)))
+  values = (ctypes.c_bool * len(attributes))(*(attributes[x] for x in sorted(attributes)))
+  buffers = [*operands, *results]
+  text = ctypes.create_string_buffer(4096)
+  handlers.call_alone(
+      ctypes.c_void_p(handlers.handler_of(target.encode())), ctypes.c_int64(len(operands)),
+      ctypes.c_int64(len(results)), (PlainBuffer * len(buffers))(*map(_plain, buffers)),
+      ctypes.c_int64(len(attributes)), names, values, text, ctypes.c_size_t(len(text)))
+  assert not text.value, text.value.decode()
+
+
+# A thread, threads of a warp, teams of a part of a warp, of a warp and of a block.
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("target, n", [
+    *((f"linalg_{name}", n) for name in ("cholesky", "lu", "solve", "inv", "det")
+      for n in (8, 20, 40, 72)),
+    *((f"linalg_{name}", n) for name in ("det_cofactors", "triangular_solve", "lu_solve")
+      for n in (8, 20, 40)),
+    ("linalg_cholesky_vjp", 8), ("linalg_matmul", 12), ("linalg_tridiagonal_solve", 5)])
+def test_both_ends_of_a_large_batch(target, n, handlers, monkeypatch):
+  dtype = np.dtype(np.float32)
+  expected = ptx_calls.call(handlers, target, n, dtype, 2)
+  ends = ptx_calls.operands_of(target, n, dtype, 2)
+  batch = (2**31 + 2**20) // max(x[0].size for x in ends)
+  batch += 65_537 + batch % 2  # an odd number, so that the last block is not full
+  results = [_sparse((batch, *shape), x) for shape, x in ptx_calls.results_of(target, ends)]
+  operands = []
+  for pair in ends:
+    operands.append(_sparse((batch, *pair.shape[1:]), pair.dtype))
+    operands[-1][[0, -1]] = pair
+  monkeypatch.setenv("LINALG_PTX_ENDS", str(ENDS))
+  _call(handlers, target, operands, results)
+  for found, pair in zip(results, expected, strict=True):
+    np.testing.assert_array_equal(found[[0, -1]], pair)

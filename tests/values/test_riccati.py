@@ -1,0 +1,165 @@
+"""Algebraic Riccati equations: hard systems, systems without a solution, and derivatives."""
+
+import jax
+import jax.numpy as jnp
+import mpmath
+import numpy as np
+import pytest
+import scipy.linalg
+
+import cases
+import derivatives
+import linalg.scipy
+import many_digits
+import matrices
+from quick import quick_jit
+
+CONTINUOUS = (linalg.scipy.solve_continuous_are, scipy.linalg.solve_continuous_are)
+DISCRETE = (linalg.scipy.solve_discrete_are, scipy.linalg.solve_discrete_are)
+
+
+@pytest.mark.parametrize(
+    "pair", [CONTINUOUS, pytest.param(DISCRETE, marks=pytest.mark.extended)],
+    ids=["continuous", "discrete"])
+def test_riccati(pair, rng):
+  """Regulators of integrators and of an unstable system without costs; also E and S."""
+  ours, theirs = quick_jit(pair[0]), pair[1]
+  chain = np.eye(3, k=1) + (0 if pair is CONTINUOUS else np.eye(3))
+  last = np.eye(3)[:, 2:]
+  unstable = np.diag([2.0, 1.5, 0.5])
+  zero, eye = np.zeros((3, 3)), np.eye(3)
+  operands = [np.stack(x) for x in zip(
+      (chain, last, eye, eye[:1, :1]), (chain, last, 1e-6 * eye, 1e2 * eye[:1, :1]),
+      (unstable, np.ones((3, 1)), zero, eye[:1, :1]), strict=True)]
+  for found, *one in zip(ours(*operands), *operands, strict=True):
+    expected = theirs(*one)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9 * np.max(np.abs(expected)))
+  e = eye + 0.3 * matrices.general(rng, (), 3, 3, np.float64)
+  s = 0.1 * matrices.general(rng, (), 3, 1, np.float64)
+  one = (chain, last, eye, eye[:1, :1], e, s)
+  np.testing.assert_allclose(ours(*one), theirs(*one), rtol=1e-9, atol=1e-9)
+  # Batches broadcast, and the Hermitian parts are taken.
+  np.testing.assert_allclose(
+      ours(operands[0], last, eye + np.triu(np.ones((3, 3)), 1), eye[:1, :1])[0],
+      theirs(chain, last, (eye + np.ones((3, 3))) / 2, eye[:1, :1]), rtol=1e-9)
+
+
+@cases.each_dtype(np.float32, np.float64)
+def test_riccati_of_strongly_unstable_systems(dtype):
+  """The balanced pencil keeps digits that inverses of R and of M + L would lose."""
+  rng = np.random.default_rng(5)
+  scales = np.array([1.0, 10.0, 100.0])
+  a = scales[:, None, None] * rng.standard_normal((3, 4, 4))
+  b = rng.standard_normal((3, 4, 2))
+  q, r = scales[:, None, None] * np.eye(4), np.eye(2) / scales[:, None, None]
+  operands = [x.astype(dtype) for x in (a, b, q, r)]
+  found = np.asarray(quick_jit(DISCRETE[0])(*operands), np.float64)
+  # SciPy in float64 loses 4, 6 and 8 digits itself.
+  bounds = ([2e-6, 1e-2, 0.2] if dtype == np.float32 else [1e-13, 3e-11, 1e-7])
+  for x, bound, *one in zip(found, bounds, *operands, strict=True):
+    expected = DISCRETE[1](*(y.astype(np.float64) for y in one))
+    np.testing.assert_allclose(x, expected, rtol=0, atol=bound * np.abs(expected).max())
+
+
+@pytest.mark.extended
+def test_discrete_riccati_of_singular_weights():
+  """Values are right at R = 0 and R of rank one, and so is the derivative by R against a
+  difference."""
+  a, b = np.array([[1.0, 1.0], [0.0, 1.0]]), np.array([[0.0, 1.0], [1.0, 0.5]])
+  solve = quick_jit(lambda r: jax.jvp(
+      lambda r: DISCRETE[0](a, b, jnp.eye(2), r), (r,), (jnp.eye(2),)))
+  for r in (np.zeros((2, 2)), np.diag([1.0, 0.0])):
+    x, dx = solve(r)
+    np.testing.assert_allclose(x, DISCRETE[1](a, b, np.eye(2), r), rtol=1e-13, atol=1e-13)
+    step = 1e-5
+    above, below = (DISCRETE[1](a, b, np.eye(2), r + t * np.eye(2)) for t in (step, -step))
+    np.testing.assert_allclose(dx, (above - below) / (2 * step), rtol=0, atol=1e-8)
+
+
+@pytest.mark.extended
+def test_continuous_riccati_with_few_inputs():
+  """|X| is 10⁷ to 10⁹. The residual is no larger than SciPy's, which is 10⁻⁷ to 10⁻⁵."""
+  for seed in (0, 1):
+    rng = np.random.default_rng(seed)
+    rng.standard_normal((33, 33)), rng.standard_normal((33, 3))
+    a, b = 1.5 * rng.standard_normal((65, 65)) / 65**0.5, rng.standard_normal((65, 3))
+    found = np.asarray(quick_jit(CONTINUOUS[0])(a, b, np.eye(65), np.eye(3)))
+    expected = CONTINUOUS[1](a, b, np.eye(65), np.eye(3))
+    residual = lambda x, a=a, b=b: np.abs(a.T @ x + x @ a - x @ b @ b.T @ x + np.eye(65)).max()
+    assert residual(found) < 3 * residual(expected)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+
+
+@pytest.mark.extended
+def test_riccati_equations_without_a_solution():
+  """Systems that no input reaches or that lie on the boundary have NaN; `checked` names them."""
+  one = np.ones((1, 1))
+  b = np.array([1.0, 0.0, 0.0, 1.0, 1.0, 1.0])[:, None, None]
+  q = np.array([1.0, 0.0, 1.0, 1.0, 2.0, 0.0])[:, None, None]
+  for ours, theirs in (CONTINUOUS, DISCRETE):
+    # The last is on the boundary: an integrator without costs, continuous or discrete.
+    on_boundary = 0.0 if ours is CONTINUOUS[0] else 1.0
+    a = np.array([0.5, 1.0, 2.0, np.nan, 0.5, on_boundary])[:, None, None]
+    found = quick_jit(ours)(a, b, q, one)
+    np.testing.assert_array_equal(
+        np.isnan(found[:, 0, 0]), [False, True, True, True, False, True])
+    for i in (0, 4):
+      np.testing.assert_allclose(found[i], theirs(a[i], b[i], q[i], one), rtol=1e-13)
+    with pytest.raises(linalg.LinAlgError, match=rf"{ours.__name__}: the matrix at index \(2\)"):
+      linalg.checked(ours)(a[[0, 0, 2]], b[[0, 0, 2]], q[[0, 0, 2]], one)
+  with pytest.raises(ValueError, match=r"shapes.*solve_continuous_are\(\): a \(1, 1\), b \(2, 1\)"):
+    CONTINUOUS[0](one, np.ones((2, 1)), one, one)
+
+
+@pytest.mark.extended
+def test_derivatives_of_riccati(rng):
+  """Derivatives are right to second order for a discrete equation with S whose closed loop is
+  defective."""
+  a = np.eye(2, k=1) + 0.5 * np.eye(2)
+  b = np.array([[0.0], [1.0]])
+  derivatives.check(
+      lambda a, b, c, s: linalg.scipy.solve_discrete_are(
+          a, b, c @ c.mT, jnp.ones((*b.shape[:-2], 1, 1)), None, s),
+      (a, b, np.zeros((2, 1)), np.zeros((2, 1))), rng, tolerance=1e-7)
+
+
+def _with_condition(spread, dtype):
+  """A regulator whose states are in units 10^±spread, and directions of the size of its elements.
+
+  Two inputs act on a state of X that exceeds the others by the fourth power of the spread.
+  """
+  rng = np.random.default_rng(0)
+  units = 10.0 ** (spread * np.array([-1, 1, 0]))
+  a = -0.5 * np.eye(3) + 0.15 * rng.standard_normal((3, 3))
+  operands = (units[:, None] * a / units, rng.standard_normal((3, 2)), np.eye(3), np.eye(2))
+  moved = lambda x: rng.standard_normal() * x if np.array_equal(x, x.T) else (
+      rng.standard_normal(x.shape) * x)
+  return tuple([x.astype(dtype) for x in xs] for xs in (operands, list(map(moved, operands))))
+
+
+@pytest.mark.parametrize(
+    "dtype, spreads, bounds", [
+        (np.float64, (0, 3.75, 4.5, 4.9), (1e-9, 1e-2)),
+        pytest.param(
+            np.float32, (0, 2, 2.5, 2.8), (2e-5, 1e-2), marks=pytest.mark.extended)],
+    ids=["float64", "float32"])
+def test_derivatives_at_ill_conditioned_weights(dtype, spreads, bounds):
+  """They keep digits as R + Bᴴ X B becomes singular, and then the second ones are NaN.
+
+  Its condition number is 10⁷ to 10¹³ in float64, and 10³ to 10⁶ in float32.
+  """
+  points = [_with_condition(spread, dtype) for spread in spreads]
+  operands, tangents = (tuple(map(np.stack, zip(*xs))) for xs in zip(*points))
+  first = lambda *x: jax.jvp(DISCRETE[0], x, tangents)[1]
+  found = quick_jit(lambda *x: (first(*x), jax.jvp(first, x, tangents)[1]))(*operands)
+  oracle = many_digits.ORACLES["solve_discrete_are"]
+  for i, point in enumerate(points):
+    with mpmath.workdps(150):
+      exact = [[many_digits.exact(x) for x in xs] for xs in point]
+      expected = [many_digits.rounded(x).real for x, in many_digits.derivatives(oracle, *exact)]
+    for order in range(2):
+      x, y = np.asarray(found[order][i]), expected[order + 1]
+      if order == 1 and i == len(points) - 1:
+        assert np.isnan(x).all()
+      else:
+        assert np.max(np.abs(x - y)) < bounds[order] * np.max(np.abs(y)), spreads[i]
