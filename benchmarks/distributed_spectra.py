@@ -121,7 +121,8 @@ def alone(task: str, name: str, devices: int, n: int, dtype: str, limit: float) 
   except subprocess.TimeoutExpired:
     return cell | {"skipped": f"over {limit:g} s"}
   if done.returncode:
-    return cell | {"skipped": done.stderr.strip().splitlines()[-1]}
+    lines = done.stderr.strip().splitlines() or [f"ended with {done.returncode}"]
+    return cell | {"skipped": lines[-1]}
   return cell | json.loads(done.stdout.splitlines()[-1])
 
 

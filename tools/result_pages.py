@@ -403,15 +403,21 @@ RECURSIONS = {
 SPECTRA_TITLES = {"gradient of eigh": "gradient of a function of `eigh`"}
 
 
-def _spectra(kind: str) -> tuple[pathlib.Path, dict[str, Any], list[Row]]:
-  path = newest(f"distributed-{kind}")
-  found = load(path)
-  return path, found, [cell for cell in found["cells"] if "skipped" not in cell]
+def _last_runs(kind: str) -> tuple[list[Row], str]:
+  """The cells of each program in the last run that has it, and where they come from."""
+  runs = {path: load(path) for path in RESULTS.glob(f"*-{kind}-*.json")}
+  runs = dict(sorted(runs.items(), key=lambda run: run[1]["date"]))
+  of_program = {cell["program"]: path for path, run in runs.items() for cell in run["cells"]}
+  cells = [
+      cell for path, run in runs.items() for cell in run["cells"]
+      if "skipped" not in cell and of_program[cell["program"]] == path]
+  used = [described(runs[path], path) for path in runs if path in of_program.values()]
+  return cells, "\n".join(used)
 
 
 def spectra_counts() -> str:
   """The words and memory of a device, and the processor time of compilation."""
-  path, found, cells = _spectra("spectra")
+  cells, sources = _last_runs("distributed-spectra")
   rows = [
       [SPECTRA_TITLES.get(cell["program"], f"`{cell['program']}`"), str(cell["devices"]),
        f"{cell['n']}, {cell['dtype']}", f"{cell['words']:.1f}", f"{cell['held']:.1f}",
@@ -423,12 +429,12 @@ def spectra_counts() -> str:
       words[key] / words["eigh", *key[1:]] for key in words if key[0] == "gradient of eigh"]
   return (
       f"{table(head, rows)}\nThe gradient receives at most {max(ratios):.2f} times what `eigh` "
-      f"does. {described(found, path)}")
+      f"does.\n\n{sources}")
 
 
 def spectra_work() -> str:
   """The processor time of all devices over that of one stock call."""
-  path, found, cells = _spectra("work")
+  cells, sources = _last_runs("distributed-work")
   seconds = {
       (cell["program"], cell["n"], cell["dtype"], cell["devices"]): cell["processor_seconds"]
       for cell in cells}
@@ -444,7 +450,7 @@ def spectra_work() -> str:
   names = dict.fromkeys(cell["program"] for cell in cells)
   rows = [[f"`{name}`", *(text(name, size) for size in sizes)] for name in names]
   head = ["", *(f"n = {n}, {dtype}" for n, dtype in sizes)]
-  return f"{table(head, rows)}\n{described(found, path)}"
+  return f"{table(head, rows)}\n{sources}"
 
 
 SPECTRA = {"spectra-counts": spectra_counts, "spectra-work": spectra_work}

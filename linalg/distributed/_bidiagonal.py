@@ -148,15 +148,20 @@ def _reduce_panel(g, low, has_vectors, k, state):
     u = right.vector(z, column)
     u_in_panel = right.vector(every[:, 3 : 3 + g.wide].reshape(-1), panel_number)
     y_in_panel = every[:, 3 + g.wide :].reshape(-1)
-    of_columns = put(of_columns, jnp.stack([y, u])[:, None], 0, j, 0)
     columns_in_panel = put(
         columns_in_panel, jnp.stack([y_in_panel, u_in_panel])[:, None], 0, j, 0)
-    of_rows = put(of_rows, v[None, None], 0, j, 0)
     rows_in_panel = put(rows_in_panel, v_in_panel[None, None], 0, j, 0)
-    by_a, sums = sum_over_columns(g, times(a, u), times(flat(of_columns).conj(), u))
-    x = right.tau * (by_a - times(sums, flat(of_rows)))
+    # These products take the vectors of earlier steps, and this step's are added. XLA copies an
+    # array that is read after an update of it, or that may be: so the updates wait for products.
+    sums = times(flat(of_columns).conj(), u).reshape(2, -1)
+    new = jnp.stack([y, u])
+    sums = put(sums, times(new.conj(), u)[:, None], 0, j).reshape(-1)
+    by_a, sums = sum_over_columns(g, times(a, u), sums)
+    x = right.tau * (by_a - times(sums, flat(of_rows)) - cut(sums, j, 1, 0) * v)
     x = jnp.where(row > number, x, 0)
-    of_rows = put(of_rows, x[None, None], 1, j, 0)
+    new = jnp.where(number < 0, sums[0], new)
+    of_columns = put(of_columns, new[:, None], 0, j, 0)
+    of_rows = put(of_rows, jnp.stack([v, x])[:, None], 0, j, 0)
     found = put(found, jnp.stack(
         [left.entry, right.entry, left.tau, right.tau])[:, None], 0, number)
     return (of_rows, of_columns, rows_in_panel, columns_in_panel, _in_panel(g, x, here, r), found)
