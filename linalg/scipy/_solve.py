@@ -7,7 +7,7 @@ from jax.typing import ArrayLike
 import linalg
 from linalg import ffi
 from linalg._core.algebra import diagonal_of, identity, nan_where, on_diagonal
-from linalg._core.operands import as_arrays, check_columns, check_square
+from linalg._core.operands import as_arrays, check_arrays, check_columns, check_square
 from linalg._core.public import public
 
 __all__ = ["inv", "solve"]
@@ -116,7 +116,7 @@ def solve(
   Args:
     a: matrices (..., n, n).
     b: a vector (n,), or matrices of right-hand sides (..., n, k). It may be a batch of vectors
-      (..., n) if assume_a is 'pos', as in JAX.
+      (..., n) if assume_a is 'pos' or 'positive definite', as in JAX with 'pos'.
     lower: for 'sym', 'her' and 'pos', whether the lower or the upper triangle is read.
     assume_a: the structure. 'gen' or 'general', 'banded', 'sym' or 'symmetric', 'her' or
       'hermitian', 'pos' or 'positive definite', 'upper triangular', 'lower triangular',
@@ -127,7 +127,8 @@ def solve(
 
   Returns:
     x, with the broadcast batch shape of `a` and `b`. It is NaN where A is singular, or not positive
-    definite with 'pos'.
+    definite with 'pos'. XLA takes subnormal numbers for 0, so that a diagonal or triangular A with
+    one on its diagonal counts as singular, while x may hold Inf with 'gen'.
 
   Algorithm: that of `linalg.solve`; substitution for triangles; that of `linalg.tridiagonal_solve`
   for 'tridiagonal'.
@@ -142,12 +143,14 @@ def solve(
   """
   del overwrite_a, overwrite_b, debug, check_finite
   _check_structure("solve", assume_a, _OF_SOLVE)
+  check_arrays("solve", a, b)
   if transposed:
-    (a,), _ = as_arrays("solve", a)
+    a = jnp.asarray(a)
     check_square("solve", a, "a")
     a, lower = a.mT, not lower
     if assume_a in _TRIANGLES:
       assume_a = next(x for x in _TRIANGLES if x != assume_a)
-  if assume_a == "pos" and jnp.ndim(a) == jnp.ndim(b) + 1 > 2:  # a batch of vectors
+  batch_of_vectors = jnp.ndim(a) == jnp.ndim(b) + 1 > 2
+  if batch_of_vectors and _BY_FACTORS.get(assume_a) == "pos":
     return _solution("solve", a, jnp.asarray(b)[..., None], assume_a, lower)[..., 0]
   return _solution("solve", a, b, assume_a, lower)

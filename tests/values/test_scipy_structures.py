@@ -74,6 +74,44 @@ def test_structures(name, lower, dtype, rng):
   assert {y.dtype for y in (x, transposed, vector, *inverse)} == {dtype}
 
 
+@pytest.mark.parametrize("transposed", [False, True], ids=["plain", "transposed"])
+def test_batches_of_vectors(transposed, rng):
+  """Both names of positive definite matrices take them, where vectors and matrices look alike."""
+  a, _ = _matrices(rng, (N,), "pos", False, np.dtype(np.float64))
+  b = rng.standard_normal((N, N))
+  expected = np.linalg.solve(a, b[..., None])[..., 0]
+  for name in ("pos", "positive definite"):
+    x = linalg.scipy.solve(a, b, assume_a=name, transposed=transposed)
+    np.testing.assert_allclose(x, expected, rtol=1e-10)
+
+
+def _dtypes_of_solutions(a, b):
+  return [
+      linalg.scipy.solve(
+          jnp.eye(N, dtype=a), jnp.ones(N, b), assume_a=name, transposed=transposed).dtype
+      for name in ("gen", "pos", "upper triangular", "tridiagonal") for transposed in (False, True)]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "result"), [("bfloat16", "bfloat16"), ("float16", "float16"), ("int32", "float32")])
+def test_dtypes_of_transposed(dtype, result):
+  """The result has the dtype of the operands, also where JAX refuses to mix dtypes."""
+  assert set(map(str, _dtypes_of_solutions(dtype, dtype))) == {result}
+
+
+@pytest.mark.usefixtures("standard_promotion")
+def test_mixed_dtypes_of_transposed():
+  assert set(map(str, _dtypes_of_solutions("int8", "bfloat16"))) == {"bfloat16"}
+
+
+def test_tuples_of_solve():
+  """A tuple is no operand, in any position and with any option."""
+  for a, b, position in (((1.0, 2.0), np.ones(2), 0), (np.ones((3, 2, 2)), ((1.0, 2.0),) * 3, 1)):
+    for transposed in (False, True):
+      with pytest.raises(TypeError, match=f"solve requires ndarray .* at position {position}"):
+        linalg.scipy.solve(a, b, assume_a="pos", transposed=transposed)
+
+
 @pytest.mark.parametrize("name", ["diagonal", "tridiagonal", "upper triangular", "pos", "gen"])
 def test_singular_structures(name, rng):
   """A singular matrix has NaN for itself alone, and its neighbours keep their bits."""
