@@ -11,11 +11,17 @@ from jax.typing import ArrayLike
 import linalg
 from linalg import ffi
 from linalg._core.algebra import expand, identity, permutation_matrix, symmetrized
-from linalg._core.operands import as_arrays, check_matrix, check_square, real_dtype
+from linalg._core.operands import (
+  as_arrays,
+  check_arrays,
+  check_matrix,
+  check_square,
+  real_dtype,
+)
 from linalg._core.public import public, with_types_of
 from linalg._factorizations.matmul import product
 from linalg.scipy._drivers import check_driver, check_driver_of_eigh
-from linalg.scipy._intervals import in_interval, interval, size_of_interval
+from linalg.scipy._intervals import in_interval, indices, interval, size_of_interval
 
 __all__ = ["cholesky", "det", "eigh", "lu", "qr", "qr_multiply", "svd"]
 
@@ -196,11 +202,9 @@ def eigh(
   if subset_by_index is not None:
     if eigvals is not None:
       raise ValueError("eigh: only one of eigvals and subset_by_index may be specified.")
-    eigvals = int(subset_by_index[0]), int(subset_by_index[1])
-    if not 0 <= eigvals[0] <= eigvals[1] < jnp.shape(a)[-1]:
-      raise ValueError(
-          f"eigh: subset_by_index must be (first, last), 0 <= first <= last < {jnp.shape(a)[-1]}, "
-          f"got {eigvals}.")
+    check_arrays("eigh", a)
+    check_square("eigh", a := jnp.asarray(a), "a")
+    eigvals = indices("eigh", "subset_by_index", subset_by_index, a.shape[-1])
   return _eigh(a, b, eigvals_only, eigvals, type)
 
 

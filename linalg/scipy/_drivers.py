@@ -30,6 +30,6 @@ def check_driver_of_tridiagonal(
 ) -> None:
   check_driver(name, driver, ("auto", "stemr", "stebz", *_OF_WHOLE_TRIDIAGONALS))
   if subset and driver in _OF_WHOLE_TRIDIAGONALS:
-    raise ValueError(f"{name}: the driver {driver!r} takes select='a' alone.")
+    raise ValueError(f"{name}: the driver {driver!r} takes select='a' alone, and no subset.")
   if vectors and driver == "sterf":
     raise ValueError(f"{name}: the driver 'sterf' finds no eigenvectors.")

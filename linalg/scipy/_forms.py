@@ -7,27 +7,17 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 import linalg
-from linalg._core.operands import as_arrays, check_matrix
+from linalg._core.operands import as_arrays, check_arrays, check_matrix, check_square
 from linalg._core.public import public
 from linalg.scipy._drivers import (
   check_driver,
   check_driver_of_eigh,
   check_driver_of_tridiagonal,
 )
-from linalg.scipy._intervals import in_interval, interval, size_of_interval
+from linalg.scipy._intervals import in_interval, indices, interval, size_of_interval
 
 __all__ = [
     "eigh_tridiagonal", "eigvalsh", "eigvalsh_tridiagonal", "lstsq", "norm", "svdvals"]
-
-
-def _indices(name, subset, n):
-  """A subset by index as two integers."""
-  first, last = map(int, subset)
-  if not 0 <= first <= last < n:
-    raise ValueError(
-        f"{name}: the subset must be (first, last) with 0 <= first <= last < {n}, got "
-        f"{(first, last)}.")
-  return first, last
 
 
 def _in(name, w, parameter, bounds):
@@ -104,7 +94,8 @@ def lstsq(
     a: matrices (..., m, n).
     b: a vector (m,), or right-hand sides (..., m, k).
     cond: singular values below `cond` times the largest count as 0. The default is eps.
-    overwrite_a, overwrite_b, check_finite, lapack_driver: not used.
+    lapack_driver: SciPy's name of a LAPACK routine. It is checked, and changes nothing.
+    overwrite_a, overwrite_b, check_finite: not used.
 
   Returns:
     (x, residues, rank, s). x is (n,) or (..., n, k). The residues are ‖b - A x‖² for each column,
@@ -161,7 +152,8 @@ def eigvalsh(
     subset_by_value: (low, high), to return the eigenvalues in the interval (low, high]. Their
       number depends on values, so that it raises TypeError inside of `jit` and `vmap`. In a batch
       it is the largest one, and NaN follows where there are fewer.
-    overwrite_a, overwrite_b, check_finite, driver: not used.
+    driver: SciPy's name of a LAPACK routine. It is checked, and changes nothing.
+    overwrite_a, overwrite_b, check_finite: not used.
 
   Returns:
     The eigenvalues, real, in ascending order; NaN where B is not positive definite.
@@ -181,7 +173,11 @@ def eigvalsh(
   check_driver_of_eigh(
       "eigvalsh", driver, generalized=b is not None,
       subset=subset_by_index is not None or subset_by_value is not None)
-  chosen = subset_by_index and _indices("eigvalsh", subset_by_index, jnp.shape(a)[-1])
+  chosen = None
+  if subset_by_index is not None:
+    check_arrays("eigvalsh", a)
+    check_square("eigvalsh", a := jnp.asarray(a), "a")
+    chosen = indices("eigvalsh", "subset_by_index", subset_by_index, a.shape[-1])
   w = linalg.eigh_generalized(a, b, lower, True, eigvals=chosen, type=type)
   return w if subset_by_value is None else _in(
       "eigvalsh", w, "subset_by_value", subset_by_value)
@@ -280,7 +276,8 @@ def eigh_tridiagonal(
   """
   del tol, key, check_finite
   check_driver_of_tridiagonal(
-      "eigh_tridiagonal", lapack_driver, vectors=not eigvals_only, subset=select != "a")
+      "eigh_tridiagonal", lapack_driver, vectors=not eigvals_only,
+      subset=select != "a" or subset_by_index is not None)
   if select != "v":
     return linalg.eigh_tridiagonal(
         d, e, eigvals_only=eigvals_only, select=select, select_range=select_range,
@@ -316,7 +313,8 @@ def eigvalsh_tridiagonal(
       included; 'v' for those in the interval (select_range[0], select_range[1]], as for
       `subset_by_value` of `eigvalsh`.
     select_range: two numbers.
-    check_finite, tol, lapack_driver: not used.
+    lapack_driver: SciPy's name of a LAPACK routine. It is checked, and changes nothing.
+    check_finite, tol: not used.
 
   Returns:
     The eigenvalues, real, in ascending order.
@@ -335,8 +333,8 @@ def eigvalsh_tridiagonal(
   if select not in ("a", "i", "v"):
     raise ValueError(f"eigvalsh_tridiagonal: select must be 'a', 'i' or 'v', got {select!r}.")
   chosen = None
-  if select == "i" and select_range is not None:
-    chosen = _indices("eigvalsh_tridiagonal", select_range, jnp.shape(d)[-1])
+  if select == "i" and select_range is not None and d.ndim:  # a scalar is refused below
+    chosen = indices("eigvalsh_tridiagonal", "select_range", select_range, d.shape[-1])
   of_values = select == "v"
   w = linalg.eigh_tridiagonal(
       d, e, eigvals_only=True, select="a" if of_values else select, select_range=chosen)

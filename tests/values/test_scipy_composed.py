@@ -293,6 +293,31 @@ def test_subsets_and_drivers():
       call()
 
 
+def test_wrong_indices():
+  """A subset by index is two integers, of a square matrix."""
+  a, d = np.eye(3), np.ones(3)
+  functions = [
+      ("eigh: subset_by_index", lambda x: linalg.scipy.eigh(a, subset_by_index=x)),
+      ("eigvalsh: subset_by_index", lambda x: linalg.scipy.eigvalsh(a, subset_by_index=x)),
+      ("eigvalsh_tridiagonal: select_range",
+       lambda x: linalg.scipy.eigvalsh_tridiagonal(d, d[1:], "i", x))]
+  for name, function in functions:
+    for wrong in ((0, 1, 2), (0,), (), 1, (2, 1), (-1, 1), (0, 3)):
+      with pytest.raises(ValueError, match=rf"^{name} must be \(first, last\) with .* < 3, got"):
+        function(wrong)
+    for wrong in ((0.5, 1.7), (0.0, 1), "01"):
+      with pytest.raises(TypeError, match=rf"^{name}\[0\] must be an integer, got"):
+        function(wrong)
+    with pytest.raises(TypeError, match="takes .* as an option"):
+      jax.jit(lambda last, function=function: function((0, last)))(1)
+  for function in (linalg.scipy.eigh, linalg.scipy.eigvalsh):
+    for x in (1.0, d, a[:2]):
+      with pytest.raises(ValueError, match=rf"a to {function.__name__}\(\) must have shape"):
+        function(x, subset_by_index=(0, 0))
+  with pytest.raises(ValueError, match=r"must have shapes \[\.\.\., n\] and"):
+    linalg.scipy.eigvalsh_tridiagonal(1.0, 1.0, "i", (0, 0))
+
+
 def test_batches_of_forms(rng):
   """The forms of `linalg`'s functions take batches, and right-hand sides in a vector."""
   a, b = rng.standard_normal((5, 4, 2)), rng.standard_normal(4)

@@ -239,6 +239,9 @@ def test_drivers():
       (linalg.scipy.eigh, (a,), {"driver": "evd", "subset_by_index": [0, 1]}, "takes no subset"),
       (linalg.scipy.eigvalsh, (a,), {"driver": "ev", "subset_by_value": [0, 1]}, "takes no subset"),
       (linalg.scipy.eigh_tridiagonal, (d, e), {"lapack_driver": "sterf"}, "finds no eigenvectors"),
+      (linalg.scipy.eigh_tridiagonal, (d, e),
+       {"lapack_driver": "sterf", "eigvals_only": True, "subset_by_index": (0, 1)},
+       "takes select='a' alone, and no subset"),
       (linalg.scipy.eigvalsh_tridiagonal, (d, e),
        {"lapack_driver": "stev", "select": "i", "select_range": (0, 1)}, "takes select='a' alone")]
   for function, operands, options, message in wrong:
