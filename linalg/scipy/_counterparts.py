@@ -328,13 +328,15 @@ def qr(
   Args:
     a: matrices (..., m, n), k = min(m, n).
     mode: 'full' for Q (..., m, m) and R (..., m, n); 'economic' for Q (..., m, k) and R
-      (..., k, n); 'r' for R (..., m, n) alone; 'raw', without pivoting, for LAPACK's reflectors and
-      R in one matrix (..., m, n), their scales (..., k), and R (..., k, n).
+      (..., k, n); 'r' for R (..., m, n) alone; 'raw' for LAPACK's reflectors and R in one matrix
+      (..., m, n), their scales (..., k), and R (..., k, n). A is factored twice for 'raw' with
+      pivoting: to find the permutation, and with its columns permuted.
     pivoting: whether to permute columns, and to return the permutation too.
     overwrite_a, lwork, check_finite: not used.
 
   Returns:
-    (Q, R), (Q, R, permutation), (R,) or (R, permutation); with 'raw' ((reflectors, scales), R).
+    (Q, R), (Q, R, permutation), (R,) or (R, permutation); with 'raw' ((reflectors, scales), R) or
+    ((reflectors, scales), R, permutation).
 
   Example:
     >>> import jax.numpy as jnp, linalg.scipy
@@ -348,9 +350,14 @@ def qr(
   if mode == "full":
     return tuple(linalg.qr(a, "complete", pivoting=pivoting))
   if mode == "raw":
-    packed, scales = linalg.qr(a, "raw", pivoting=pivoting)
+    (a,), dtype = as_arrays("qr", a)
+    permutation = ()
+    if pivoting:  # the pivoted factorization returns no reflectors
+      _, *permutation = linalg.qr(a, "r", pivoting=True)
+      a = product(a, permutation_matrix(permutation[0], a.dtype).mT)
+    packed, scales = (x.astype(dtype) for x in linalg.qr(a, "raw"))
     packed = packed.mT
-    return (packed, scales), jnp.triu(packed[..., : scales.shape[-1], :])
+    return (packed, scales), jnp.triu(packed[..., : scales.shape[-1], :]), *permutation
   if mode != "r":
     raise ValueError(f"qr: mode must be 'full', 'economic', 'r' or 'raw', got {mode!r}.")
   r, *permutation = linalg.qr(a, "r", pivoting=True) if pivoting else (linalg.qr(a, "r"),)

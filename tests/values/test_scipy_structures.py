@@ -208,6 +208,48 @@ def test_raw_factors(shape, rng):
   np.testing.assert_allclose(q @ r, a, atol=1e-12)
 
 
+@pytest.mark.parametrize("shape", [(6, 4), (4, 6), (3, 0)])
+def test_pivoted_raw_factors(shape, dtype, rng):
+  """They are SciPy's. NaN in a matrix leaves its neighbours' bits."""
+  a = matrices.general(rng, (3,), *shape, dtype)
+  function = quick_jit(lambda a: linalg.scipy.qr(a, mode="raw", pivoting=True))
+  found = function(a)
+  (packed, scales), r, permutation = found
+  for i in range(3 if a.size else 0):
+    (expected, taus), factor, order = scipy.linalg.qr(a[i], mode="raw", pivoting=True)
+    np.testing.assert_array_equal(permutation[i], order)
+    for x, y in ((packed, expected), (scales, taus), (r, factor)):
+      assert x.dtype == dtype
+      np.testing.assert_allclose(x[i], y, atol=100 * np.finfo(dtype).eps)
+  k = min(shape)
+  assert (packed.shape, scales.shape, r.shape, permutation.shape) == (
+      a.shape, (3, k), (3, k, shape[1]), (3, shape[1]))
+  spoilt = a.copy()
+  spoilt[1, 0] = np.nan
+  for x, y in zip(jax.tree.leaves(function(spoilt)), jax.tree.leaves(found), strict=True):
+    np.testing.assert_array_equal(x[::2], y[::2])
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("shape", [(6, 4), (4, 6)])
+def test_derivatives_of_pivoted_raw_factors(shape, rng):
+  a = matrices.general(rng, (), *shape, np.dtype(np.float64))
+  function = lambda a: linalg.scipy.qr(a, mode="raw", pivoting=True)[:2]
+  derivatives.check(function, (a,), rng, tolerance=1e-6)
+
+
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit], ids=lambda kind: kind.name)
+def test_sharded_pivoted_raw_factors(kind, rng):
+  a = matrices.general(rng, (BATCH,), 6, 4, np.dtype(np.float64))
+  sharded = place((a,), make_mesh(kind=kind), "x")
+  function = lambda a: linalg.scipy.qr(a, mode="raw", pivoting=True)
+  compiled = quick_compile(function, sharded)
+  moves_nothing(compiled.as_text())
+  results = compiled(*sharded)
+  close(results, quick_jit(function)(a), 1e-12)
+  sharded_like(results, make_mesh(kind=kind), "x")
+
+
 @pytest.mark.parametrize("only", [False, True], ids=["pairs", "values"])
 def test_tridiagonal_in_an_interval(only, rng):
   """select='v' gives SciPy's eigenvalues; NaN follows where a batch has fewer."""
