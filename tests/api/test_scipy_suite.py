@@ -211,7 +211,7 @@ _SCIPY = _Proxy(scipy, linalg=_LINALG)
 def _load(name: str) -> types.ModuleType:
   """SciPy's test module with our functions: those it imports, and those in its parameters."""
   path = pathlib.Path(scipy.linalg.__file__).parent / "tests" / f"test_{name}.py"
-  spec = importlib.util.spec_from_file_location(f"scipy_linalg_test_{name}", path)
+  spec = importlib.util.spec_from_file_location(f"scipy.linalg.tests.of_{name}", path)
   module = importlib.util.module_from_spec(spec)
   originals = {x: getattr(scipy.linalg, x) for x in WRAPPERS}
   try:
