@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.core import Tracer
-from jax.sharding import PartitionSpec
 from jax.typing import ArrayLike
 
 import linalg.distributed._algorithms as algorithms
@@ -269,13 +268,17 @@ def _generalized(s, shared, a, b):
   return w, v, info, indefinite
 
 
-def _batch_of_pair(name: str, shared: Shared, b: jax.Array, axes: Places) -> tuple[Axes, ...]:
+def _batch_of_pair(name: str, shared: Shared, b: jax.Array) -> tuple[Axes, ...]:
   """The axes of the batch dimensions of A and B together, if B's matrices are sharded as A's."""
   own = shared.grid.layout.spec
-  entries = () if isinstance(axes, PartitionSpec) else layout_of(name, b).spec[:-2]
+  entries = layout_of(name, b).spec[:-2]
   whole = max(b.ndim - 2, len(shared.batch))
   of_b, of_a = (((),) * (whole - len(x)) + tuple(x) for x in (entries, shared.batch))
-  batch = tuple(x or y for x, y in zip(of_a, of_b, strict=True))
+  # An axis that A has elsewhere cannot be that of a batch dimension too.
+  taken = sum((*of_a, *own), ())
+  batch = tuple(
+      x or tuple(axis for axis in y if axis not in taken)
+      for x, y in zip(of_a, of_b, strict=True))
   wanted = partition((*batch[whole - (b.ndim - 2) :], *own))
   try:
     if any(x and x != y for x, y in zip(of_b, batch, strict=True)):
@@ -321,7 +324,7 @@ def eigh_generalized(
   s, shared = spectrum_of(name, a, axes, subset_by_index)
   if b.ndim < 2 or a.shape[-2:] != b.shape[-2:]:
     raise incompatible(name, a, b, names=("a", "b"))
-  batch = _batch_of_pair(name, shared, b, axes)
+  batch = _batch_of_pair(name, shared, b)
   a, b = ffi.broadcast_batches(name, [a, b], [2, 2])
   w, v, info, indefinite = _generalized(s, shared._replace(batch=batch), a, b)
   check(indefinite, INDEFINITE)

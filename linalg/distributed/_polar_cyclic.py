@@ -146,14 +146,16 @@ def _lyapunov_transpose(cotangents, operands, *, shared):
 
 
 def _over_sums(shared, c, w):
-  """C with each entry divided by the sum of two eigenvalues."""
+  """C with each entry divided by the sum of two eigenvalues. Zeros of C remain zeros."""
   g = shared.grid
 
   def body(c, w):
     row, column = g.numbers()
     inside = (row < g.n) & (column < g.n)
     first, second = (take(w, jnp.minimum(x, g.n - 1), 0) for x in (row, column))
-    return jnp.where(inside, c / (first + second).astype(c.dtype), 0)
+    # Both may be 0 on the diagonal of a singular P, where a real C is 0.
+    total = jnp.where(c != 0, (first + second).astype(c.dtype), 1)
+    return jnp.where(inside & (c != 0), c / total, 0)
 
   return shared.map(body, "cv", "c", c, w)
 

@@ -602,6 +602,23 @@ def test_errors_of_sharded_batches():
   for spec in (("x", "y"), ("y", "x"), (None, "x", "y")):
     with pytest.raises(linalg.ffi.ShardingTypeError, match=r"b is .*reshard\(b, .*'x', None, 'y'"):
       dist.eigh_generalized(put("x", None, "y"), put(*spec))
+  # The axes of B's batch may be those of A's matrices, or of another batch dimension.
+  message = r"reshard\(b, .*\(None, 'x', None\)\)"
+  with pytest.raises(linalg.ffi.ShardingTypeError, match=message):
+    dist.eigh_generalized(put(None, "x", None), put("x", None, "y"))
+  put = lambda *spec: jax.device_put(np.zeros((4, 4, 8, 8)), NamedSharding(mesh, P(*spec)))
+  message = r"reshard\(b, .*\('y', None, 'x', None\)\)"
+  with pytest.raises(linalg.ffi.ShardingTypeError, match=message):
+    dist.eigh_generalized(put("y", None, "x", None), put(None, "y", "x", None))
+
+
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
+def test_errors_of_specified_batches(kind):
+  """A specification of A does not hide the sharding of B."""
+  mesh = make_mesh((2, 2, 2), ("z", "x", "y"), kind)
+  put = lambda *spec: jax.device_put(np.zeros((4, 8, 8)), NamedSharding(mesh, P(*spec)))
+  with pytest.raises(linalg.ffi.ShardingTypeError, match=r"b is .*reshard\(b, .*'z', 'x', None\)"):
+    dist.eigh_generalized(put("z", "x", None), put("y", "x", None), axes=P("z", "x", None))
 
 
 @pytest.mark.extended

@@ -262,6 +262,26 @@ def test_a_sharded_batch_of_square(kind, rng, monkeypatch):
     close(mine, expected, np.float64, 1e5)
 
 
+@pytest.mark.extended
+def test_derivatives_at_a_singular_matrix(monkeypatch):
+  """One singular value is exactly 0. The derivatives of a real matrix are finite, and linalg's."""
+  monkeypatch.setattr(_polar_cyclic, "_PHASES", 1)
+  a = np.diag([2.0, 0.0])
+
+  def loss(polar, a):
+    u, p = polar(a)
+    weights = np.array([[1.0, 2.0], [4.0, 8.0]])
+    return jnp.sum(weights * u + 3 * weights.T**2 * p), u
+
+  expected, sign = jax.grad(functools.partial(loss, linalg.polar), has_aux=True)(jnp.asarray(a))
+  mesh = make_mesh((2,), ("x",), AxisType.Explicit)
+  x = jax.device_put(a, NamedSharding(mesh, P("x", None)))
+  with jax.set_mesh(mesh):
+    found, u = quick_jit(jax.grad(functools.partial(loss, dist.polar), has_aux=True))(x)
+  close(u, sign, np.float64)
+  close(found, expected, np.float64)
+
+
 @pytest.mark.parametrize("spec", [P("x", "y"), P(("x", "y"), None)])
 def test_an_empty_matrix(spec):
   mesh = make_mesh((4, 2), ("x", "y"), AxisType.Explicit)
