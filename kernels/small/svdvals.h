@@ -22,6 +22,16 @@ namespace linalg::small {
 // the sweeps ran in float64.
 inline constexpr double kLeastSquare = 0x1p-24;
 
+// The lanes whose bidiagonal B of diagonal d may have no value below that. The least value of B is
+// at most the norm of its first column and of its last row.
+template <class V>
+LINALG_INLINE Mask<V> MaySuit(const V* d, int n) {
+  V largest{};
+  for (int i = 0; i < n; ++i) largest = Larger(d[i] * d[i], largest);
+  const V least = Smaller(d[0] * d[0], d[n - 1] * d[n - 1]);
+  return least > Broadcast<V>(static_cast<Lane<V>>(kLeastSquare / 4)) * largest;
+}
+
 // Replaces the diagonal d of an upper bidiagonal matrix B of norm about 1 by its singular values,
 // unsorted, in float64. e has the n - 1 elements above it, and `work` is space for 6 n floats.
 // Returns how many elements of e did not vanish.
@@ -43,10 +53,13 @@ LINALG_INLINE V WideValues(V* d, const V* e, int n, Wide<V>* work) {
       above = beside;
     }
   }
-  RootFreeSweeps<kPieces>(diagonal, square, n,
-                          {.relative = Broadcast<W>(0x1p-96),
-                           .absolute = Broadcast<W>(0x1p-400),
-                           .least = Broadcast<W>(0x1p-120)});
+  // Without sweeps no lane suits below.
+  if (Any(MaySuit(d, n))) {
+    RootFreeSweeps<kPieces>(diagonal, square, n,
+                            {.relative = Broadcast<W>(0x1p-96),
+                             .absolute = Broadcast<W>(0x1p-400),
+                             .least = Broadcast<W>(0x1p-120)});
+  }
   V left{};
   W *const wide_d = square, *const wide_e = square + n;  // the squares of piece k are read before
   Mask<W> suits[kPieces];

@@ -97,8 +97,11 @@ def _lowerings() -> tuple[dict[Primitive, Any], dict[str, dict[Primitive, Any]]]
 def _of_jax(name: str) -> Primitive | None:
   """JAX's primitive of this name, if this version has it.
 
-  The tables have all of them. jax.lax.linalg lacks some, geqrf among them.
+  JAX's tables have all primitives, and those of other libraries. Its modules lack geqrf.
   """
+  for module in (jax.lax.linalg, jax.lax):
+    if (primitive := getattr(module, f"{name}_p", None)) is not None:
+      return primitive
   general, of_platforms = _lowerings()
   tables = (general, *of_platforms.values())
   return next((x for table in tables for x in table if x.name == name), None)

@@ -157,7 +157,9 @@ POSITIVE: tuple[Function, ...] = (
     Function(
         "cholesky_update", KIND,
         behaviours=(Behaviour(
-            "batched, downdate too; on the CPU of a factor with zeros on its diagonal",
+            "batched, downdate too; takes and returns the upper factor, as of "
+            "`cholesky(a, upper=True)`: a lower one gives wrong numbers; on the CPU of a factor "
+            "with zeros on its diagonal",
             ("values/test_matrix_functions.py::test_cholesky_update_and_downdate",
              "values/test_matrix_functions.py::test_cholesky_update_of_a_singular_factor")),),
         sharded="linalg.distributed.cholesky of the sum", arguments=(EYE, EYE[0]),

@@ -355,10 +355,14 @@ def _columns(name, ab, b):
 
 
 def _check_diagonals(name, parameter, ab):
+  """Returns `ab`. In SciPy (..., 0, 0) is a matrix of order 0: it gets its main diagonal here."""
+  if ab.ndim > 1 and ab.shape[-2:] == (0, 0):
+    return ab.reshape(*ab.shape[:-2], 1, 0)
   if ab.ndim < 2 or ab.shape[-2] == 0:
     raise ValueError(
         f"Argument {parameter} to {name}() must have shape [..., diagonals, n] with at least one "
         f"diagonal, got {ab.shape}")
+  return ab
 
 
 def _number_of_diagonals(l_and_u):
@@ -422,7 +426,7 @@ def solve_banded(
   del overwrite_ab, overwrite_b, check_finite
   (ab, b), dtype = as_arrays("solve_banded", ab, b)
   below, above = _number_of_diagonals(l_and_u)
-  _check_diagonals("solve_banded", "ab", ab)
+  ab = _check_diagonals("solve_banded", "ab", ab)
   if ab.shape[-2] != below + above + 1:
     raise ValueError(
         f"Argument ab to solve_banded() must have l + u + 1 = {below + above + 1} rows of "
@@ -466,7 +470,8 @@ def cholesky_banded(
   """
   del overwrite_ab, check_finite
   (ab,), dtype = as_arrays("cholesky_banded", ab)
-  _check_diagonals("cholesky_banded", "ab", ab)
+  given = ab.shape
+  ab = _check_diagonals("cholesky_banded", "ab", ab)
   ffi.refuse_sharded("cholesky_banded", ab)
   inner = _triangle_within(ab, lower)
   factor, info = cholesky_banded_p(inner, lower=bool(lower))
@@ -474,13 +479,13 @@ def cholesky_banded(
   outside = ab.shape[-2] - inner.shape[-2]
   factor = jnp.pad(
       factor, [(0, 0)] * (ab.ndim - 2) + [(0, outside) if lower else (outside, 0), (0, 0)])
-  return factor.astype(dtype)
+  return factor.reshape(given).astype(dtype)
 
 
 @functools.partial(jax.jit, static_argnames="lower")
 def _cho_solve_banded(cb, b, lower):
   (cb, b), dtype = as_arrays("cho_solve_banded", cb, b)
-  _check_diagonals("cho_solve_banded", "cb", cb)
+  cb = _check_diagonals("cho_solve_banded", "cb", cb)
   columns, vector = _columns("cho_solve_banded", cb, b)
   x = cholesky_banded_solve_p(_triangle_within(cb, lower), columns, lower=lower)
   return (x[..., 0] if vector else x).astype(dtype)
@@ -552,7 +557,7 @@ def solveh_banded(
   """
   del overwrite_ab, overwrite_b, check_finite
   (ab, b), dtype = as_arrays("solveh_banded", ab, b)
-  _check_diagonals("solveh_banded", "ab", ab)
+  ab = _check_diagonals("solveh_banded", "ab", ab)
   columns, vector = _columns("solveh_banded", ab, b)
   ab = _triangle_within(ab, lower)
   factor, info = cholesky_banded_p(jax.lax.stop_gradient(ab), lower=bool(lower))

@@ -1,5 +1,6 @@
 """Cosine-sine decomposition of unitary matrices."""
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -11,7 +12,6 @@ from linalg._core.algebra import (
   adjoint,
   diagonal_of,
   expand,
-  none_like,
   on_diagonal,
   one_of_first_order,
   ones_of_first_order,
@@ -20,7 +20,14 @@ from linalg._core.algebra import (
   without_none,
   zeros_like,
 )
-from linalg._core.operands import as_arrays, as_integer, check_square, incompatible, real_dtype
+from linalg._core.operands import (
+  as_arrays,
+  as_integer,
+  check_arrays,
+  check_square,
+  incompatible,
+  real_dtype,
+)
 from linalg._core.public import public
 from linalg._factorizations.matmul import product
 
@@ -249,7 +256,7 @@ cossin_p = ffi.operation(
     fallback=_fallback)
 
 
-@public("p", "q", "separate", "swap_sign", "compute_u", "compute_vh", lists=True)
+@public("p", "q", "separate", "swap_sign", "compute_u", "compute_vh", compiled=False)
 def cossin(
     X: Any,
     p: int | None = None,
@@ -262,11 +269,11 @@ def cossin(
   """Cosine-sine decomposition of unitary matrices, X = U D Vᴴ; `scipy.linalg.cossin`, batched.
 
   Args:
-    X: unitary matrices (..., m, m), or their four blocks X11, X12, X21, X22.
+    X: unitary matrices (..., m, m), or a tuple or list of their blocks X11, X12, X21, X22.
     p, q: the shape of X11, if X is a matrix. One may be left out, and is 1.
     separate: whether to return blocks and angles in place of matrices.
     swap_sign: whether the minus signs of D are in its lower left block, not the upper right one.
-    compute_u, compute_vh: whether U and Vᴴ are wanted; else they are empty.
+    compute_u, compute_vh: whether U and Vᴴ are wanted; else they are (..., 0, 0).
 
   Returns:
     (U, D, Vᴴ), all (..., m, m). U and Vᴴ have two unitary blocks each, (..., p, p) and
@@ -290,14 +297,28 @@ def cossin(
     >>> print(jnp.allclose(u @ d @ vh, x, atol=1e-5))
     True
   """
-  x, p, q, dtype = _unitary(X, p, q)
+  # A list may be a matrix, or hold the four blocks.
+  as_array = lambda x: jnp.asarray(x) if isinstance(x, list) else x
+  if p or q or not isinstance(X, (tuple, list)):
+    X = as_array(X)
+    check_arrays("cossin", X)
+  else:
+    X = tuple(map(as_array, X))
+    check_arrays("cossin", *X)
+  return _cossin(X, p, q, separate, swap_sign, compute_u, compute_vh)
+
+
+@functools.partial(
+    jax.jit, static_argnames=("p", "q", "separate", "swap_sign", "compute_u", "compute_vh"))
+def _cossin(x, p, q, separate, swap_sign, compute_u, compute_vh):
+  x, p, q, dtype = _unitary(x, p, q)
   m = x.shape[-1]
   sizes = _sizes(m, p, q)
   u1, u2, theta, v1, v2 = cossin_p(x, p=p, q=q, r=sizes.angles, s=m - p, t=m - q)
   if swap_sign:
     u2, v2 = -u2, -v2
-  u = [u1, u2] if compute_u else [none_like(u1).astype(dtype)] * 2
-  vh = [adjoint(v1), adjoint(v2)] if compute_vh else [none_like(v1).astype(dtype)] * 2
+  u = [u1, u2] if compute_u else [u1[..., :0, :0]] * 2
+  vh = [adjoint(v1), adjoint(v2)] if compute_vh else [v1[..., :0, :0]] * 2
   u, vh = ([y.astype(dtype) for y in pair] for pair in (u, vh))
   real = real_dtype(dtype)
   if separate:
@@ -320,7 +341,7 @@ def _unitary(x, p, q):
         as_integer("cossin", name, 1 if size is None else size, 1, x.shape[-1] - 1)
         for name, size in (("p", p), ("q", q)))
     return x, p, q, dtype
-  if not isinstance(x, (tuple, list)) or len(x) != 4:
+  if not isinstance(x, tuple) or len(x) != 4:
     raise ValueError("cossin: without p and q, X must be the four blocks X11, X12, X21, X22.")
   blocks, dtype = as_arrays("cossin", *x)
   blocks = [jnp.atleast_2d(block) for block in blocks]

@@ -186,8 +186,8 @@ def qr_delete(
     overwrite_qr, check_finite: not used.
 
   Returns:
-    (Q, R) of the remaining matrix, full or economic as they were. Rows may be deleted from economic
-    factors as long as n of them remain.
+    (Q, R) of the remaining matrix, full or economic as they were. Economic factors of a matrix that
+    has become wider than tall have Q of shape (..., m, m).
 
   float16 and bfloat16 are computed in float32, and the results rounded.
 
@@ -211,9 +211,6 @@ def qr_delete(
   k = as_integer("qr_delete", "k", k, -size, size - 1)
   k = k + size if k < 0 else k
   p = as_integer("qr_delete", "p", p, 1, size - k)
-  if economic and which == "row" and m - p < n:
-    raise ValueError(
-        f"qr_delete: economic factors need {n} rows at least, and {m - p} would remain.")
   mode = "reduced" if economic else "complete"
   if axis == -1:
     return _factors(_deleted(r, k, p, -1), mode, dtype, q)

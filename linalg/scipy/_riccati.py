@@ -430,6 +430,7 @@ def _check_shapes(name, matrices):
 def _solve(name, equation, expansion, **operands):
   given = {key: x for key, x in operands.items() if x is not None}
   arrays, dtype = as_arrays(name, *given.values())
+  arrays = [x.reshape(1, 1) if x.ndim == 0 else x for x in arrays]
   _check_shapes(name, dict(zip(given, arrays, strict=True)))
   ffi.refuse_sharded(name, *arrays)
   arrays = ffi.broadcast_batches(name, arrays, (2,) * len(arrays))
@@ -462,7 +463,8 @@ def solve_continuous_are(
     a: matrices (..., n, n).
     b: matrices (..., n, m).
     q, r: Hermitian matrices (..., n, n) and (..., m, m). (Q + Qᴴ) / 2 and (R + Rᴴ) / 2 are used. R
-      must have an inverse here, but not in `solve_discrete_are`. The batches broadcast.
+      must have an inverse here, but not in `solve_discrete_are`. The batches broadcast. A scalar is
+      a matrix of order 1.
     e: matrices (..., n, n) that have inverses, the identity by default.
     s: matrices (..., n, m), zero by default. The equation with E and S is
       Eᴴ X A + Aᴴ X E - (Eᴴ X B + S) R⁻¹ (Bᴴ X E + Sᴴ) + Q = 0.

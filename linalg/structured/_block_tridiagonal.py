@@ -292,7 +292,7 @@ def _solve_logdet_batch(operands, dims):
   if dims[0] is not None or dims[1] is not None:
     return None
   # One matrix for the whole batch is factored once.
-  by_factor = functools.partial(_by_factor, _operations(operands[0].shape[-3]))
+  by_factor = functools.partial(_by_kind, _by_factor)
   return jax.vmap(by_factor, (None, None, dims[2]), [0, None, None])(*operands), [0, None, None]
 
 
@@ -507,7 +507,7 @@ def _solve_logdet(name, diagonal, lower, b):
   if is_one and any(size != 1 for size in columns.shape[:-3]):  # one matrix is factored once
     diagonal, lower = (x.reshape(x.shape[-3:]) for x in (diagonal, lower))
     columns = columns.reshape((1,) * (len(batch) + 3 - columns.ndim) + columns.shape)
-    x, logdet, info = _by_factor(_operations(diagonal.shape[-3]), diagonal, lower, columns)
+    x, logdet, info = _by_kind(_by_factor, diagonal, lower, columns)
     x, logdet, info = ffi.broadcast_batches(name, [x, logdet, info], [3, 0, 0])
   else:
     x, logdet, info = solve_logdet_p(diagonal, lower, columns)

@@ -37,7 +37,8 @@ __all__ = ["run_filter", "smoother_p"]
 
 # The number of core dimensions of each operand.
 _FILTER_RANKS = (2, 3, 3, 3, 3, 1, 2, 2, 2, 2)
-_SMOOTHER_RANKS = (3, 3, 2, 2, 3)
+_MOMENT_RANKS = (2, 3)
+_SMOOTHER_RANKS = (3, 3, 2, *_MOMENT_RANKS)
 
 
 def _times(a, x):
@@ -171,11 +172,12 @@ def _filter_tangent(*operands):
 
   All that does not depend on the tangent of the step before is computed for all steps at once.
   """
+  # `vmap` may have mapped some of them only.
+  operands = ffi.broadcast_batches(
+      "kalman_filter", list(operands), (*_FILTER_RANKS, *_MOMENT_RANKS, *_FILTER_RANKS[:9]))
   model = _model(operands[:10])
-  means, covs = operands[10:12]
+  means, covs, *tangents = operands[10:]
   steps = means.shape[-2]
-  tangents = ffi.broadcast_batches(
-      "kalman_filter", [means, *operands[12:]], (2, *_FILTER_RANKS[:9]))[1:]
   dy, df, dq, dh, dr, dmean, dcov, db, dd = tangents
   dq, dr, dcov = map(symmetrized, (dq, dr, dcov))  # so gradients are symmetric, as the handler's
   df, dq, dh, dr = (_each(x, steps, 2) for x in (df, dq, dh, dr))
@@ -453,8 +455,9 @@ def _smoother_gains(f, q, b, means, covs) -> _SmootherGains:
 
 def _smoother_fallback(*operands):
   """The recursion at the top of kernels/small/kalman.h."""
-  model = _model(operands[:10])
-  means, covs = operands[10:]
+  *operands, means, covs = ffi.broadcast_batches(
+      "kalman_smoother", list(operands), (*_FILTER_RANKS, *_MOMENT_RANKS))
+  model = _model(operands)
   before, mean_before = _predicted(model, means, covs)
   factor, info, kt, e, v = _gain(model.v, model.h, model.r, mean_before, before)
   failed = (info != 0) | jnp.isnan(jnp.sum(v * e, axis=-1))
@@ -518,11 +521,11 @@ def _append(found, last):
       for x, y, core in zip(found, last, (1, 2), strict=True)]
 
 
-def _smoother_tangent(f, q, b, means, covs, smoothed, smoothed_covs, *tangents):
+def _smoother_tangent(*operands):
   """The formula at the top of kernels/small/kalman_derivatives.h."""
+  f, q, b, means, covs, smoothed, smoothed_covs, df, dq, db, dmeans, dcovs = ffi.broadcast_batches(
+      "kalman_smoother", list(operands), (*_SMOOTHER_RANKS, *_MOMENT_RANKS, *_SMOOTHER_RANKS))
   steps = means.shape[-2]
-  df, dq, db, dmeans, dcovs = ffi.broadcast_batches(
-      "kalman_smoother", [means, *tangents], (2, *_SMOOTHER_RANKS))[1:]
   dq, dcovs = map(symmetrized, (dq, dcovs))  # so gradients are symmetric, as the handler's
   df, dq = (_each(x, steps, 2)[..., :-1, :, :] for x in (df, dq))
   db = _each(db, steps, 1)[..., :-1, :]

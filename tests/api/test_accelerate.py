@@ -13,12 +13,14 @@ import jax.export
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.extend.core import Primitive
+from jax.interpreters import mlir
 from jax.lax import linalg as lax_linalg
 
 import cases
 import linalg
 import selection
-from linalg._accelerate import routes, switch
+from linalg._accelerate import reroute, routes, switch
 
 HANDLER = "linalg_cholesky"
 
@@ -56,6 +58,16 @@ def test_every_primitive_has_a_route():
   """JAX may add primitives. One that is not in the table is ignored."""
   names = {name.removesuffix("_p") for name in dir(lax_linalg) if name.endswith("_p")}
   assert names <= set(routes.ROUTES)
+
+
+def test_primitives_of_other_libraries():
+  """A primitive of the same name is another one."""
+  other = Primitive("eigh")
+  mlir.register_lowering(other, lambda ctx, x: [x])
+  try:
+    assert reroute._of_jax("eigh") is lax_linalg.eigh_p
+  finally:
+    del reroute._lowerings()[0][other]
 
 
 def test_nothing_by_import():

@@ -316,13 +316,16 @@ def test_products_that_xla_keeps(shapes, dtype, on_cpu, on_cuda):
     (linalg.cholesky, "linalg_cholesky_vjp", np.float32, 16),
     (linalg.cholesky, "linalg_cholesky_vjp", np.float64, 12),
     (lambda a: linalg.qr(a)[0], "linalg_qr_vjp", np.float32, 8),
-    (linalg.det, "linalg_det_cofactors", np.float32, 12)])
+    (linalg.det, "linalg_det_cofactors", np.float32, 1024)])
 def test_rules_that_have_handlers(function, target, dtype, largest):
-  """Small matrices go to the handlers. For larger ones the program for CUDA uses the formula."""
+  """Small matrices go to the handlers. For larger ones the program for CUDA uses the formula.
+
+  On a CPU a limit of these is n = 512.
+  """
   gradient = jax.grad(lambda a: jnp.sum(function(a)))
   for n in (largest, largest + 1):
     cpu, cuda = _targets_of(gradient, np.ones((3, n, n), dtype))
-    assert target in cpu
+    assert target in cpu or n > 512
     assert (target in cuda) is (n == largest)
 
 

@@ -247,3 +247,15 @@ def test_errors():
     linalg.scipy.solveh_banded(np.ones((3, 2, 4)), np.ones((3, 4)))
   with pytest.raises(ValueError, match=r"cholesky_banded\(\) must have shape.*diagonal"):
     linalg.scipy.cholesky_banded(np.ones((0, 4)))
+
+
+@pytest.mark.parametrize("shape", [(0, 0), (2, 0, 0), (1, 0)], ids=str)
+def test_no_rows(shape):
+  """SciPy takes a matrix of order 0 without diagonals, as well as with one."""
+  ab = np.zeros(shape)
+  factor = linalg.scipy.cholesky_banded(ab)
+  assert factor.shape == shape
+  for solve in (lambda b: linalg.scipy.cho_solve_banded((factor, False), b),
+                lambda b: linalg.scipy.solveh_banded(ab, b)):
+    assert solve(np.zeros(0)).shape == (*shape[:-2], 0)
+    assert solve(np.zeros((0, 3))).shape == (*shape[:-2], 0, 3)

@@ -1,5 +1,7 @@
 """Derivatives of Kalman filters and smoothers, against differences and formulas."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -38,6 +40,25 @@ def _numpy_results(kind, mask):
 
 def _jax_results(kind, mask):
   return lambda y, parameters: FUNCTIONS[kind](y, **parameters, mask=mask)[:3]
+
+
+@pytest.mark.parametrize("kind", FUNCTIONS)
+@pytest.mark.parametrize("name", [
+    "transition_covariance",
+    *(pytest.param(x, marks=pytest.mark.extended)
+      for x in CORES if x != "transition_covariance")])
+def test_second_derivatives_of_every_kind(kind, name, rng):
+  """`jax.hessian` and the other orders map over operands of different ranks."""
+  y, parameters = model(rng, 4, 2, 1)
+  loss = _loss(_jax_results(kind, None), (y, np.eye(2)[None]))
+  function = lambda x: loss(y, parameters | {name: x})
+  point = parameters[name]
+  expected = jnp.stack([
+      jax.jvp(jax.grad(function), (point,), (unit,))[1]
+      for unit in np.eye(point.size).reshape(-1, *point.shape)])
+  for outer, inner in itertools.product((jax.jacfwd, jax.jacrev), repeat=2):
+    found = jax.jit(outer(inner(function)))(point)
+    np.testing.assert_allclose(found.reshape(expected.shape), expected, rtol=0, atol=1e-11)
 
 
 @pytest.mark.parametrize(("kind", "per_step"), [

@@ -144,6 +144,16 @@ def test_riccati_equations_without_a_solution():
     CONTINUOUS[0](one, np.ones((2, 1)), one, one)
 
 
+def test_scalars_of_riccati():
+  """A scalar is a matrix of order 1: x² = 4, and x² = 4 (x + 1)."""
+  for solve, a, x in ((CONTINUOUS[0], 0.0, 2.0), (DISCRETE[0], 1.0, 2 + 8**0.5)):
+    np.testing.assert_allclose(solve(a, 1.0, 4.0, 1), [[x]], rtol=1e-14)
+    np.testing.assert_allclose(
+        solve(np.diag([a, a]), np.eye(2), 4 * np.eye(2), np.eye(2)), x * np.eye(2), rtol=1e-14)
+    found = solve(np.full((1, 1), a), np.ones((3, 1, 1)), 4.0, 1.0, 1.0, 0.0)
+    np.testing.assert_allclose(found, np.full((3, 1, 1), x), rtol=1e-14)
+
+
 @pytest.mark.extended
 def test_derivatives_of_riccati(rng):
   """Derivatives are right to second order for a discrete equation with S whose closed loop is
