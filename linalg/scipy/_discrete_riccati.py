@@ -94,18 +94,21 @@ def _loop(system, x):
   return _Loop(weight, h, z, product(h, a) + by_s, product(z, a) - product(b, by_s))
 
 
-def _roots(values):
-  """Powers of two near the roots of magnitudes. Small ones beside the largest may be rounding."""
+def _roots(values, negligible):
+  """Powers of two near the roots of magnitudes, 1 if all are negligible.
+
+  Small ones beside the largest may be rounding.
+  """
   size = jnp.abs(values)
   largest = jnp.max(size, axis=-1, keepdims=True, initial=0)
   size = jnp.maximum(size, jnp.finfo(size.dtype).eps ** 0.75 * largest)
-  return binade(jnp.sqrt(size))
+  return jnp.where(largest > negligible, binade(jnp.sqrt(size)), 1)
 
 
-def _in_states_of(system, x):
+def _in_states_of(system, x, negligible):
   """The system and X in states that make X near I, and the function that returns another X."""
   w, v = eigh(x)
-  root = _roots(w)
+  root = _roots(w, negligible[..., 0])
   inverse = 1 / root
   system = system.with_states(v).scaled(inverse, _ones(system.r))
 
@@ -163,7 +166,7 @@ def _determined_jvp(primals, tangents):
 
 def change_of_solution(
     operation: Callable[..., jax.Array], solve_linear: Callable[..., jax.Array], system: System,
-    x: jax.Array) -> jax.Array:
+    x: jax.Array, negligible: jax.Array) -> jax.Array:
   """Zeros, whose derivatives are those of the solution that is nearly x.
 
   Args:
@@ -172,11 +175,12 @@ def change_of_solution(
     solve_linear: (F, T, Z, C) -> Y with Fᴴ Y F - Y = C.
     system: the matrices.
     x: a constant.
+    negligible: the size (..., 1, 1) of an X that is rounding errors of R, or 0.
 
   Derivatives are NaN where eps √κ exceeds 0.1, κ the condition number of R + Bᴴ X B in units that
   make its diagonal 1, and second ones where eps κ does.
   """
-  system, x, back = _in_states_of(system, x)
+  system, x, back = _in_states_of(system, x, negligible)
   system, condition = _in_inputs_of(system, x)
   _, _, q, r, s = at = _constant(system)
   # A step of Newton's method in these units is relative to X in each direction.

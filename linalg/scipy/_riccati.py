@@ -301,21 +301,36 @@ def _feedback(equation, system, x):
   return solve(equation.weight(system, x), equation.product(system, x))
 
 
-def _refined(equation, system, start):
+def _negligible(system, x):
+  """A bound for errors of X if X is below rounding errors of the inputs' costs, else 0.
+
+  The units are balanced, so that B is about as large as A. Such an X may be all rounding: it is 0
+  for Q = 0 and a stable A.
+  """
+  n = x.shape[-1]
+  cost = jnp.min(jnp.abs(diagonal_of(system.r)), axis=-1, initial=jnp.inf)[..., None, None]
+  level = 100 * n * jnp.finfo(x.dtype).eps * jnp.where(cost < jnp.inf, cost, 0)
+  return jnp.where(_frobenius(x) <= level, level, 0)
+
+
+def _refined(equation, system, start, negligible):
   """X after steps of Newton's method that reduce the residual, its closed loop, and whether it
   is settled.
 
   X is settled if the last step hardly changed the loop, or if the residual is small. Kleinman, IEEE
   Trans. Automat. Control 13 (1968). A step that is large beside X is not taken: if the equation is
-  ill-conditioned, it may add more error than residual it removes.
+  ill-conditioned, it may add more error than residual it removes. Steps up to `negligible` are.
   """
   eps = jnp.finfo(start.dtype).eps
+
+  def distance(x, best):
+    return _frobenius(x - best[0])
 
   def tried(x, best):
     loop, residual = _about(equation, system, x, _feedback(equation, system, x))
     moved = _frobenius(loop - best[1])
     better = _frobenius(residual) < _frobenius(best[2])
-    near = _frobenius(x - best[0]) <= eps**0.375 * _frobenius(best[0])
+    near = distance(x, best) <= jnp.maximum(eps**0.375 * _frobenius(best[0]), negligible)
     return tuple(
         jnp.where(better & near, new, old)
         for new, old in zip((x, loop, residual), best, strict=True)), moved
@@ -330,7 +345,7 @@ def _refined(equation, system, start):
   (x, best), _ = jax.lax.scan(
       step, (start, (start, zeros_like(start), infinite)), length=_NEWTON_STEPS)
   # The step is an estimate of the error that is left.
-  certain = _frobenius(x - best[0]) <= _LARGEST_ERROR * _frobenius(best[0])
+  certain = distance(x, best) <= jnp.maximum(_LARGEST_ERROR * _frobenius(best[0]), negligible)
   (x, loop, residual), moved = tried(x, best)
   size = _frobenius(system.a)
   settled = (moved <= eps**0.25 * (_frobenius(loop) + size)) | (
@@ -338,11 +353,11 @@ def _refined(equation, system, start):
   return x, loop, (settled & certain)[..., 0, 0]
 
 
-def _units_of_solution(equation, system, x):
+def _units_of_solution(equation, system, x, negligible):
   """Powers of two for states and inputs that bring the diagonals of X and of the weight near 1.
 
   Newton's method then sees small parts of X beside large ones. Diagonal elements far below the
-  largest may be rounding errors.
+  largest may be rounding errors. A negligible X is left in its units.
   """
 
   def units(diagonal):
@@ -352,16 +367,18 @@ def _units_of_solution(equation, system, x):
     given = (diagonal > 0) & (diagonal < jnp.inf)
     return jnp.where(given, binade(jnp.where(given, diagonal, 1) ** -0.5), 1)
 
-  diagonals = (diagonal_of(y).real for y in (x, equation.weight(system, x)))
-  return tuple(map(units, diagonals))
+  states, inputs = (
+      units(diagonal_of(y).real) for y in (x, equation.weight(system, x)))
+  return jnp.where(negligible[..., 0] > 0, 1, states), inputs
 
 
-def _continuous_expansion(system, x, t, z):
+def _continuous_expansion(system, x, t, z, negligible):
   """Zeros, with the derivatives of the solution that is nearly x.
 
   The expansion about X and its K is the equation of a regulator of the closed loop, whose solution
   is 0. S is 0 too, but its derivatives are not.
   """
+  del negligible
   k = _feedback(_CONTINUOUS, System(*map(jax.lax.stop_gradient, system)), x)
   loop, residual = _about(_CONTINUOUS, system, x, k)
   cross = _continuous_product(system, x) - product(system.r, k)
@@ -372,10 +389,11 @@ def _continuous_expansion(system, x, t, z):
       symmetrized(residual - product(cross, further, adjoint_a=True)), zeros_like(x), t, z)
 
 
-def _discrete_expansion(system, x, t, z):
+def _discrete_expansion(system, x, t, z, negligible):
   del t, z  # they are those of another loop
   return change_of_solution(
-      _discrete_p, lambda loop, t, z, c: _solved(_DISCRETE, loop, (t, z), c), system, x)
+      _discrete_p, lambda loop, t, z, c: _solved(_DISCRETE, loop, (t, z), c), system, x,
+      negligible)
 
 
 def _solve_system(equation, expansion, system):
@@ -384,15 +402,16 @@ def _solve_system(equation, expansion, system):
   units = _units(equation, constants)
   system, constants = system.scaled(*units), constants.scaled(*units)
   start = symmetrized(equation.start(constants))
-  further_units = _units_of_solution(equation, constants, start)
+  negligible = _negligible(constants, start)
+  further_units = _units_of_solution(equation, constants, start, negligible)
   system, constants = system.scaled(*further_units), constants.scaled(*further_units)
   d = further_units[0].astype(start.dtype)
   x, loop, settled = _refined(
-      equation, constants, start * d[..., :, None] * d[..., None, :])
+      equation, constants, start * d[..., :, None] * d[..., None, :], negligible)
   t, z = triangular_schur(loop)
   stable = jnp.all(equation.stable(diagonal_of(t)), axis=-1)
   x = jax.lax.stop_gradient(x)
-  change = expansion(system, x, t, z)
+  change = expansion(system, x, t, z, negligible)
   d = (units[0] * further_units[0]).astype(x.dtype)
   return (x + change) / d[..., :, None] / d[..., None, :], stable & settled
 
@@ -453,11 +472,12 @@ def solve_continuous_are(
 
   Returns:
     The Hermitian X (..., n, n) for which all eigenvalues of A - B R⁻¹ Bᴴ X are to the left of the
-    imaginary axis. It is NaN where there is none, where its estimated error exceeds a tenth of it,
-    or where a matrix holds NaN or Inf; see `checked`. Eigenvalues of the closed loop whose real
-    part is below √eps of their size count as on the axis. X loses digits where rows and columns of
-    A are of very different scale. Many states and few inputs make X large: random A with 65 states
-    and 3 inputs is NaN in float32, and keeps half of the digits in float64.
+    imaginary axis. It is NaN where there is none, where its estimated error exceeds both a tenth of
+    it and rounding errors of R, or where a matrix holds NaN or Inf; see `checked`. Eigenvalues of
+    the closed loop whose real part is below √eps of their size count as on the axis. X loses digits
+    where rows and columns of A are of very different scale. Many states and few inputs make X
+    large: random A with 65 states and 3 inputs is NaN in float32, and keeps half of the digits in
+    float64.
 
   float16 and bfloat16 are solved in float32, and X rounded.
 
@@ -497,9 +517,10 @@ def solve_discrete_are(
   Returns:
     The Hermitian X (..., n, n) for which all eigenvalues of the closed loop
     A - B (R + Bᴴ X B)⁻¹ Bᴴ X A are within the unit circle. It is NaN where there is none, where its
-    estimated error exceeds a tenth of it, or where a matrix holds NaN or Inf; see `checked`.
-    Eigenvalues within √eps of the circle count as on it. R may be singular, or 0, where R + Bᴴ X B
-    has an inverse. X loses digits where rows and columns of A are of very different scale.
+    estimated error exceeds both a tenth of it and rounding errors of R, or where a matrix holds NaN
+    or Inf; see `checked`. Eigenvalues within √eps of the circle count as on it. R may be singular,
+    or 0, where R + Bᴴ X B has an inverse. X loses digits where rows and columns of A are of very
+    different scale. For Q = 0 and a stable A, X is 0, or NaN where R is far below Bᴴ B.
 
   Derivatives may be NaN where X is not. Let κ be the condition number of R + Bᴴ X B in units that
   make its diagonal 1. First derivatives are NaN where eps √κ exceeds 0.1, second ones where eps κ

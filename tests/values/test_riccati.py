@@ -76,6 +76,39 @@ def test_discrete_riccati_of_singular_weights():
     np.testing.assert_allclose(dx, (above - below) / (2 * step), rtol=0, atol=1e-8)
 
 
+@pytest.mark.parametrize("n", [1, pytest.param(3, marks=pytest.mark.extended)])
+@cases.each_dtype(np.float64, np.complex128, np.float32, np.complex64)
+@pytest.mark.parametrize(
+    "pair", [pytest.param(CONTINUOUS, marks=pytest.mark.extended), DISCRETE],
+    ids=["continuous", "discrete"])
+def test_riccati_of_stable_systems_without_costs(pair, dtype, n, rng):
+  """X is 0 for Q = 0, alone and in a batch, and dX/dQ is the solution of a Lyapunov equation."""
+  eye, eps = np.eye(n, dtype=dtype), np.finfo(dtype).eps
+  a = matrices.general(rng, (), n, n, dtype)
+  w = np.linalg.eigvals(a)
+  if pair is DISCRETE:
+    a = (0.5 * a / np.abs(w).max()).astype(dtype)
+    expected = scipy.linalg.solve_discrete_lyapunov(a.conj().T, eye)
+  else:
+    a = (a - (w.real.max() + 0.5) * eye).astype(dtype)
+    expected = scipy.linalg.solve_continuous_lyapunov(a.conj().T, -eye)
+  b, r = matrices.general(rng, (), n, 1, dtype), eye[:1, :1]
+  solve = quick_jit(lambda q: jax.jvp(
+      lambda q: pair[0](a, b, q, r), (q,), (jnp.broadcast_to(eye, q.shape),)))
+  small = eps**1.25
+  batch = np.stack([eye, 0 * eye, small * eye])
+  for q in (batch[1], batch):
+    x, dx = (np.asarray(y).reshape(-1, n, n) for y in solve(q))
+    i = len(x) // 2
+    np.testing.assert_allclose(x[i], 0, rtol=0, atol=eps)
+    np.testing.assert_allclose(dx[i], expected, rtol=0, atol=1e3 * eps * np.abs(expected).max())
+  np.testing.assert_allclose(
+      x[0], pair[1](a, b, eye, r), rtol=0, atol=1e3 * eps * np.abs(x[0]).max())
+  # X is below rounding errors of R, and keeps its digits.
+  np.testing.assert_allclose(
+      x[2] / small, expected, rtol=0, atol=1e3 * eps * np.abs(expected).max())
+
+
 @pytest.mark.extended
 def test_continuous_riccati_with_few_inputs():
   """|X| is 10⁷ to 10⁹. The residual is no larger than SciPy's, which is 10⁻⁷ to 10⁻⁵."""
