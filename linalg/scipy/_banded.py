@@ -354,7 +354,7 @@ def _columns(name, ab, b):
   return columns, vector
 
 
-def _check_diagonals(name, parameter, ab):
+def _check_diagonals(name: str, parameter: str, ab: jax.Array) -> jax.Array:
   """Returns `ab`. In SciPy (..., 0, 0) is a matrix of order 0: it gets its main diagonal here."""
   if ab.ndim > 1 and ab.shape[-2:] == (0, 0):
     return ab.reshape(*ab.shape[:-2], 1, 0)

@@ -351,7 +351,7 @@ def qr(
     return tuple(linalg.qr(a, "complete", pivoting=pivoting))
   if mode == "raw":
     (a,), dtype = as_arrays("qr", a)
-    permutation = ()
+    permutation: list[jax.Array] = []
     if pivoting:  # the pivoted factorization returns no reflectors
       _, *permutation = linalg.qr(a, "r", pivoting=True)
       a = product(a, permutation_matrix(permutation[0], a.dtype).mT)
@@ -360,9 +360,9 @@ def qr(
     return (packed, scales), jnp.triu(packed[..., : scales.shape[-1], :]), *permutation
   if mode != "r":
     raise ValueError(f"qr: mode must be 'full', 'economic', 'r' or 'raw', got {mode!r}.")
-  r, *permutation = linalg.qr(a, "r", pivoting=True) if pivoting else (linalg.qr(a, "r"),)
+  r, *rest = linalg.qr(a, "r", pivoting=True) if pivoting else (linalg.qr(a, "r"),)
   below = jnp.shape(a)[-2] - r.shape[-2]
-  return jnp.pad(r, ((0, 0),) * (r.ndim - 2) + ((0, below), (0, 0))), *permutation
+  return jnp.pad(r, ((0, 0),) * (r.ndim - 2) + ((0, below), (0, 0))), *rest
 
 
 @with_types_of(jax.scipy.linalg.qr_multiply)
