@@ -275,7 +275,6 @@ def _solve_logdet_jvp(primals, tangents):
 
 def _solve_logdet_jvp_by_factor(primals, tangents):
   moving = [i for i, dx in enumerate(tangents) if dx is not None]
-
   kind = _operations(primals[0].shape[-3])
 
   def function(*some):

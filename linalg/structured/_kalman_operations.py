@@ -441,8 +441,6 @@ class _SmootherGains(NamedTuple):
 
 def _smoother_gains(f, q, b, means, covs) -> _SmootherGains:
   steps = means.shape[-2]
-  f, q, b, means, covs = ffi.broadcast_batches(
-      "kalman_smoother", [f, q, b, means, covs], _SMOOTHER_RANKS)
   f, q = (_each(x, steps, 2)[..., :-1, :, :] for x in (f, q))
   b = _each(b, steps, 1)[..., :-1, :]
   covs = covs[..., :-1, :, :]
