@@ -177,7 +177,7 @@ class MultishiftQr {
       block.end = begin + failed - 1;
       chain.since = 0;
       Store(begin, count, [&](int i, int j) { return t[i * kLd + j]; });
-      window = {begin, count, v};
+      if (count > 1) window = {begin, count, v};
       return failed == 0;
     }
     const int kept = failed == 0 ? Separate(count, below) : count;
