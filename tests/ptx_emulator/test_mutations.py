@@ -462,7 +462,7 @@ OTHERS = [
     _svd("RunTeams.*SortValuesIfE", 66, 4, 0),
     _vector_solve("RunTeams.*VectorSubstitutionIfE", 130, 2, 1),
     _svd_jvp("RunTeams.*SvdDerivativeIfLb0E", 32, 2, 5),
-    _schur("RunTeams.*WithMultishift.*ComplexIfE.*TeamSchur", 66, 1, 9, shared=70),
+    _schur("RunTeams.*WithMultishift.*ComplexIfE.*TeamSchur", 66, 1, 25, shared=70),
     _smoother("RunTeams.*TeamSmootherIfE", 5, 3, 2),
     _smoother("RunTeams.*TeamSmootherIfE", 5, 3, 3, _of_unknown_states),
     _smoother_jvp("RunTeams.*TeamSmootherTangentIfE", 5, 3, 4),
