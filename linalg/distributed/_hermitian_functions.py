@@ -279,7 +279,11 @@ def _batch_of_pair(name: str, shared: Shared, b: jax.Array) -> tuple[Axes, ...]:
   batch = tuple(
       x or tuple(axis for axis in y if axis not in taken)
       for x, y in zip(of_a, of_b, strict=True))
-  wanted = partition((*batch[whole - (b.ndim - 2) :], *own))
+  # A batch dimension of one matrix cannot be sharded.
+  own_batch = (
+      axes if size > 1 else ()
+      for axes, size in zip(batch[whole - (b.ndim - 2) :], b.shape[:-2], strict=True))
+  wanted = partition((*own_batch, *own))
   try:
     if any(x and x != y for x, y in zip(of_b, batch, strict=True)):
       raise ffi.ShardingTypeError("The batches differ.")

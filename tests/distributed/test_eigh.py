@@ -612,6 +612,18 @@ def test_errors_of_sharded_batches():
     dist.eigh_generalized(put("y", None, "x", None), put(None, "y", "x", None))
 
 
+def test_error_of_a_batch_of_one():
+  """A batch dimension of one matrix is not proposed to be sharded, and what is proposed works."""
+  mesh = make_mesh((2, 2, 2), ("z", "x", "y"), AxisType.Explicit)
+  put = lambda size, *spec: jax.device_put(
+      np.broadcast_to(np.eye(8), (size, 8, 8)), NamedSharding(mesh, P(*spec)))
+  a = put(4, "z", "x", None)
+  with pytest.raises(linalg.ffi.ShardingTypeError, match=r"reshard\(b, .*\(None, 'x', None\)\)"):
+    dist.eigh_generalized(a, put(1, None, "y", None))
+  w, _ = dist.eigh_generalized(a, put(1, None, "x", None))
+  np.testing.assert_array_equal(w, np.ones((4, 8)))
+
+
 @pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
 def test_errors_of_specified_batches(kind):
   """A specification of A does not hide the sharding of B."""
