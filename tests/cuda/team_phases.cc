@@ -92,6 +92,10 @@ using linalg::Triangle;
                                 const RealElement<E>* vectors, RealElement<E>* joined) {          \
     return RunMerge(SerialTeam(size, Order(order)), half, *rho, d, vectors, joined);              \
   }                                                                                               \
+  extern "C" int divided_##suffix(int size, int order, int n, int most, const double* d,          \
+                                  const double* e, double* values, RealElement<E>* vectors) {     \
+    return RunDivided(SerialTeam(size, Order(order)), n, most, d, e, values, vectors);            \
+  }                                                                                               \
   extern "C" int svd_##suffix(int size, int order, int m, int n, int width, int vectors, E* a,    \
                               int ld, E* v, RealElement<E>* values) {                             \
     return RunSvd(SerialTeam(size, Order(order)), m, n, width, vectors, a, ld, v, values);        \

@@ -293,6 +293,14 @@ constexpr auto kTryMerge = [](const auto& teams, Kind, int n, Results& results) 
   results.Add(joined);
 };
 
+constexpr auto kTryDivided = [](const auto& teams, Kind, int n, Results& results) {
+  std::vector<double> d(n), e(n), values(n);
+  std::vector<V> vectors(n * n);
+  for (int i = 0; i < n; ++i) d[i] = i * 5 % 7, e[i] = 0.25 * (i % 3 + 1);
+  results.Add(RunDivided(teams, n, 8, d.data(), e.data(), values.data(), vectors.data()));
+  results.Add(vectors);
+};
+
 constexpr auto kTrySvd = [](const auto& teams, Kind kind, int n, Results& results) {
   for (const int m : {n, n + 5}) {
     for (const int width : {0, n, m}) {  // 0 is without vectors; otherwise that many
@@ -366,6 +374,7 @@ void CheckAll() {
   Check("eigh", 35, kTryEigh);
   Check("tridiagonal panels", 35, kTryTridiagonalPanels);
   Check("merge", 35, kTryMerge);
+  Check("divided", 35, kTryDivided);
   Check("svd", 5, kTrySvd);
   Check("gram", 16, kTryGram);
   Check("hessenberg", 35, kTryHessenberg);
