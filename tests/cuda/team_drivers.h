@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "kernels/cuda/team_size.h"
+#include "kernels/small/banded.h"
+#include "kernels/team/banded.h"
 #include "kernels/team/by_rows.h"
 #include "kernels/team/cholesky.h"
 #include "kernels/team/divide_and_conquer.h"
@@ -536,6 +538,42 @@ int RunHessenberg(const Teams& teams, int n, E* a, int ld, E* h, E* q) {
     Write(team, n, n, HessenbergForm<E>{a, ld}, h, ld);
     HessenbergVectors(team, n, a, ld, taus.data(), partial.data());
     Write(team, n, n, HessenbergBasis<E>{a, ld}, q, ld);
+    return 0;
+  });
+}
+
+// Columns of a banded Hermitian matrix, or of its factor, `width` elements each.
+template <class E>
+struct BandColumns {
+  int width;
+  E* data;
+  E& operator()(int i, int k) const { return data[k * width + i]; }
+};
+
+template <class Teams, class E>
+int RunBandedCholesky(const Teams& teams, int n, int width, const E* a, E* factor) {
+  const int columns = RingColumns(width), ld = width | 1;
+  std::vector<E> ring(columns * ld);
+  return teams.Run([&](const auto& team) {
+    return BandedCholesky(
+        team, n, ColumnRing<E>{.data = ring.data(), .width = width, .columns = columns, .ld = ld},
+        BandColumns<const E>{width, a},
+        [&](int i, int k, E x) { BandColumns<E>{width, factor}(i, k) = x; });
+  });
+}
+
+template <class Teams, class E>
+void RunBandedSolve(const Teams& teams, int n, int width, const E* factor, int cols, const E* b,
+                    E* x) {
+  const int columns = RingColumns(width), ld = width | 1, ld_rows = cols | 1;
+  std::vector<E> ring(columns * ld), rows(columns * ld_rows);
+  teams.Run([&](const auto& team) {
+    SolveBandedCholesky(
+        team, n, ColumnRing<E>{.data = ring.data(), .width = width, .columns = columns, .ld = ld},
+        RowRing<E>{.data = rows.data(), .cols = cols, .rows = columns, .ld = ld_rows},
+        BandColumns<const E>{width, factor}, [&](int k, int j) { return b[k * cols + j]; },
+        [&](int k, int j, E y) { x[k * cols + j] = y; },
+        [&](int k, int j) { return x[k * cols + j]; });
     return 0;
   });
 }

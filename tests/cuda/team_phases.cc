@@ -96,6 +96,21 @@ using linalg::Triangle;
                                   const double* e, double* values, RealElement<E>* vectors) {     \
     return RunDivided(SerialTeam(size, Order(order)), n, most, d, e, values, vectors);            \
   }                                                                                               \
+  extern "C" int banded_cholesky_##suffix(int size, int order, int n, int width, const E* a,      \
+                                          E* factor) {                                            \
+    return RunBandedCholesky(SerialTeam(size, Order(order)), n, width, a, factor);                \
+  }                                                                                               \
+  extern "C" void banded_solve_##suffix(int size, int order, int n, int width, const E* factor,   \
+                                        int cols, const E* b, E* x) {                             \
+    RunBandedSolve(SerialTeam(size, Order(order)), n, width, factor, cols, b, x);                 \
+  }                                                                                               \
+  /* One thread does the same in place. */                                                        \
+  extern "C" int thread_banded_cholesky_##suffix(int n, int width, E* a) {                        \
+    return static_cast<int>(linalg::small::BandedCholesky<E>(n, width, a));                       \
+  }                                                                                               \
+  extern "C" void thread_banded_solve_##suffix(int n, int width, E* factor, int cols, E* x) {     \
+    linalg::small::SolveBandedCholesky<E>(n, width, factor, cols, x);                             \
+  }                                                                                               \
   extern "C" int svd_##suffix(int size, int order, int m, int n, int width, int vectors, E* a,    \
                               int ld, E* v, RealElement<E>* values) {                             \
     return RunSvd(SerialTeam(size, Order(order)), m, n, width, vectors, a, ld, v, values);        \
