@@ -145,4 +145,34 @@ FilterOperands<T> ReadFilter(const SeriesShape& series, ffi::AnyBuffer& y, ffi::
   return operands;
 }
 
+// The operands of a smoother's derivatives: how the state moves, the filtered and the smoothed
+// moments.
+template <class T>
+struct SmootherOperands {
+  SeriesShape series;
+  Steps<T> f, q, b, means, covs, smoothed, smoothed_covs;
+
+  static constexpr int64_t m = 0;
+  bool IsEmpty() const { return series.n == 0; }
+  double operations() const {
+    const double order = static_cast<double>(series.n);
+    return static_cast<double>(series.steps) * (20 + 8 * order * order * order);
+  }
+};
+
+template <class T>
+SmootherOperands<T> ReadSmoother(const SeriesShape& series, ffi::AnyBuffer& f, ffi::AnyBuffer& q,
+                                 ffi::AnyBuffer& b, ffi::AnyBuffer& means, ffi::AnyBuffer& covs,
+                                 ffi::AnyBuffer& smoothed, ffi::AnyBuffer& smoothed_covs) {
+  const int64_t n = series.n;
+  return {.series = series,
+          .f = ReadSteps<T>(f, series, n, n, "the transition"),
+          .q = ReadSteps<T>(q, series, n, n, "the covariance of the transition"),
+          .b = ReadSteps<T>(b, series, -1, n, "the offset of the transition"),
+          .means = ReadVectors<T>(means, series, n, "the means"),
+          .covs = ReadMatrices<T>(covs, series, n, "the covariances"),
+          .smoothed = ReadVectors<T>(smoothed, series, n, "the smoothed means"),
+          .smoothed_covs = ReadMatrices<T>(smoothed_covs, series, n, "the smoothed covariances")};
+}
+
 }  // namespace linalg

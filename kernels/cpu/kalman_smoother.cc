@@ -6,32 +6,6 @@
 namespace linalg {
 namespace {
 
-// The operands of derivatives: how the state moves, and the filtered moments.
-template <class T>
-struct SmootherOperands {
-  SeriesShape series;
-  Steps<T> f, q, b, means, covs;
-
-  static constexpr int64_t m = 0;
-  bool IsEmpty() const { return series.n == 0; }
-  double operations() const {
-    const double order = static_cast<double>(series.n);
-    return static_cast<double>(series.steps) * (20 + 8 * order * order * order);
-  }
-};
-
-template <class T>
-SmootherOperands<T> ReadSmoother(const SeriesShape& series, ffi::AnyBuffer& f, ffi::AnyBuffer& q,
-                                 ffi::AnyBuffer& b, ffi::AnyBuffer& means, ffi::AnyBuffer& covs) {
-  const int64_t n = series.n;
-  return {.series = series,
-          .f = ReadSteps<T>(f, series, n, n, "the transition"),
-          .q = ReadSteps<T>(q, series, n, n, "the covariance of the transition"),
-          .b = ReadSteps<T>(b, series, -1, n, "the offset of the transition"),
-          .means = ReadVectors<T>(means, series, n, "the means"),
-          .covs = ReadMatrices<T>(covs, series, n, "the covariances")};
-}
-
 // The filtered moments of one step after another, their prediction and the gain.
 template <class B, class E, class T>
 class SmootherSteps {
@@ -160,7 +134,6 @@ void KalmanSmoother(ffi::ThreadPool pool, ffi::AnyBuffer y, ffi::AnyBuffer f, ff
 template <class T>
 struct KalmanSmootherTangentProblem {
   SmootherOperands<T> operands;
-  Steps<T> smoothed, smoothed_covs;
   Steps<T> df, dq, db, dmeans, dcovs;
   Steps<T> new_means, new_covs;
 
@@ -187,13 +160,13 @@ struct KalmanSmootherTangentProblem {
     Load<B>(dcovs, i, last, n, n, tangent.later_cov);
     Store<B>(tangent.later_mean, 1, n, new_means, i, last);
     Store<B>(tangent.later_cov, n, n, new_covs, i, last);
-    Load<B>(smoothed, i, last, 1, n, later);
-    Load<B>(smoothed_covs, i, last, n, n, later_cov);
+    Load<B>(operands.smoothed, i, last, 1, n, later);
+    Load<B>(operands.smoothed_covs, i, last, n, n, later_cov);
     for (int64_t t = last - 1; t >= 0; --t) {
       steps.Run(t);
       terms.Compute(steps.prediction, steps.gain, later, later_cov);
-      Load<B>(smoothed, i, t, 1, n, mean);
-      Load<B>(smoothed_covs, i, t, n, n, cov);
+      Load<B>(operands.smoothed, i, t, 1, n, mean);
+      Load<B>(operands.smoothed_covs, i, t, n, n, cov);
       const bool is_first = t == last - 1;
       if (is_first || df.each()) Load<B>(df, i, t, n, n, tangent.df);
       if (is_first || dq.each()) Load<B>(dq, i, t, n, n, tangent.dq);
@@ -222,9 +195,7 @@ void KalmanSmootherTangent(ffi::ThreadPool pool, ffi::AnyBuffer f, ffi::AnyBuffe
     RunSeries<T>(
         pool,
         KalmanSmootherTangentProblem<T>{
-            .operands = ReadSmoother<T>(series, f, q, b, means, covs),
-            .smoothed = ReadVectors<T>(smoothed, series, n, "the smoothed means"),
-            .smoothed_covs = ReadMatrices<T>(smoothed_covs, series, n, "the smoothed covariances"),
+            .operands = ReadSmoother<T>(series, f, q, b, means, covs, smoothed, smoothed_covs),
             .df = ReadSteps<T>(df, series, n, n, "the tangent of the transition"),
             .dq = ReadSteps<T>(dq, series, n, n, "the tangent of the transition's covariance"),
             .db = ReadSteps<T>(db, series, -1, n, "the tangent of the transition's offset"),
@@ -239,7 +210,7 @@ void KalmanSmootherTangent(ffi::ThreadPool pool, ffi::AnyBuffer f, ffi::AnyBuffe
 template <class T>
 struct KalmanSmootherAdjointProblem {
   SmootherOperands<T> operands;
-  Steps<T> smoothed, smoothed_covs, smoothed_bar, smoothed_covs_bar;
+  Steps<T> smoothed_bar, smoothed_covs_bar;
   Steps<T> f, q, b, means, covs;
 
   static constexpr bool kConstantSizes = false;
@@ -267,8 +238,8 @@ struct KalmanSmootherAdjointProblem {
     std::fill_n(adjoint.mean, n, E{});
     std::fill_n(adjoint.cov, n * row, E{});
     if (count > 0) {
-      Load<B>(smoothed, i, 0, 1, n, mean);
-      Load<B>(smoothed_covs, i, 0, n, n, cov);
+      Load<B>(operands.smoothed, i, 0, 1, n, mean);
+      Load<B>(operands.smoothed_covs, i, 0, n, n, cov);
       f_sum.AddNothing(i, count - 1);
       q_sum.AddNothing(i, count - 1);
       b_sum.AddNothing(i, count - 1);
@@ -283,8 +254,8 @@ struct KalmanSmootherAdjointProblem {
       }
       if (t == count - 1) break;
       steps.Run(t);
-      Load<B>(smoothed, i, t + 1, 1, n, later);
-      Load<B>(smoothed_covs, i, t + 1, n, n, later_cov);
+      Load<B>(operands.smoothed, i, t + 1, 1, n, later);
+      Load<B>(operands.smoothed_covs, i, t + 1, n, n, later_cov);
       terms.Compute(steps.prediction, steps.gain, later, later_cov);
       adjoint.Update(steps.prediction, steps.gain, terms, steps.cov, mean, cov);
       f_sum.Add(i, t, adjoint.f);
@@ -317,9 +288,7 @@ void KalmanSmootherAdjoint(ffi::ThreadPool pool, ffi::AnyBuffer f, ffi::AnyBuffe
     RunSeries<T>(
         pool,
         KalmanSmootherAdjointProblem<T>{
-            .operands = ReadSmoother<T>(series, f, q, b, means, covs),
-            .smoothed = ReadVectors<T>(smoothed, series, n, "the smoothed means"),
-            .smoothed_covs = ReadMatrices<T>(smoothed_covs, series, n, "the smoothed covariances"),
+            .operands = ReadSmoother<T>(series, f, q, b, means, covs, smoothed, smoothed_covs),
             .smoothed_bar =
                 ReadVectors<T>(smoothed_bar, series, n, "the cotangents of smoothed means"),
             .smoothed_covs_bar = ReadMatrices<T>(smoothed_covs_bar, series, n,

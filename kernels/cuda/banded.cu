@@ -3,11 +3,15 @@
 //
 // Few long systems are solved as block-tridiagonal ones, in chunks. Their blocks are exchanged with
 // no others, so a system that needs that is solved again by one thread.
+//
+// Few Cholesky factors take a team for each matrix, and so do solves with them: the window of the
+// band is in shared memory. Teams and threads compute the same bits.
 #include "kernels/small/banded.h"
 
 #include "kernels/cuda/block_tridiagonal_solve.h"
 #include "kernels/handlers.h"
 #include "kernels/systems.h"
+#include "kernels/team/banded.h"
 
 namespace linalg::cuda {
 namespace {
@@ -220,6 +224,121 @@ void BandedSolve(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer uppe
   });
 }
 
+// The places of banded triangles' elements: i beside the diagonal, in column k of the lower form.
+// Elements below the last row are the corners.
+template <class E>
+struct BandElements {
+  int n, width;
+  bool lower;
+
+  __device__ __forceinline__ int64_t Place(int i, int k) const {
+    if (lower) return static_cast<int64_t>(i) * n + k;
+    int col = k + i;
+    while (col >= n) col -= n;
+    return static_cast<int64_t>(width - 1 - i) * n + col;
+  }
+  __device__ __forceinline__ E Load(const E* source, int i, int k) const {
+    if (i >= n - k) return E{};
+    const E x = LoadGlobal(source + Place(i, k));
+    return lower ? x : Conj(x);
+  }
+  __device__ __forceinline__ void Store(int i, int k, E x, E* target) const {
+    StoreGlobal<E>(lower ? x : Conj(x), target + Place(i, k));
+  }
+};
+
+template <class E>
+BandElements<E> ElementsOf(const BandedTriangles& shape) {
+  return {ToInt(shape.n), ToInt(shape.width), shape.lower};
+}
+
+// Threads of a team. More than a warp pay where a step has many products.
+int BandTeamSize(int64_t width) { return width <= kWarpBanded ? 32 : kBlockThreads; }
+
+template <class E>
+struct TeamBandedCholesky {
+  static constexpr int kMostThreads = kBlockThreads;
+  BandElements<E> elements;
+  int columns, ld;
+  const E* source;
+  E* target;
+  int32_t* info;
+  Offset<E> ring;
+
+  TeamBandedCholesky(SharedLayout& layout, const BandedTriangles& shape)
+      : elements(ElementsOf<E>(shape)),
+        columns(team::RingColumns(shape.width)),
+        ld(ToInt(shape.width | 1)),
+        source(nullptr),
+        target(nullptr),
+        info(nullptr),
+        ring(layout.Take<E>(int64_t{columns} * ld)) {}
+
+  __device__ void Run(const Team& team, int64_t matrix, char* slice) const {
+    const int64_t first = matrix * elements.n * elements.width;
+    const E* const from = source + first;
+    E* const to = target + first;
+    const BandElements<E> elements = this->elements;
+    const team::ColumnRing<E> window{
+        .data = ring.In(slice), .width = elements.width, .columns = columns, .ld = ld};
+    const int failed = team::BandedCholesky(
+        team, elements.n, window, [=](int i, int k) { return elements.Load(from, i, k); },
+        [=](int i, int k, E x) { elements.Store(i, k, x, to); });
+    StoreInfo(team, failed, info + matrix);
+  }
+};
+
+// Solves for some of the right-hand sides of a matrix.
+template <class E>
+struct TeamBandedSolve {
+  static constexpr int kMostThreads = kBlockThreads;
+  BandElements<E> elements;
+  ColumnUnits units;
+  int columns, ld, ld_rows;
+  const E* factor;
+  const E* b;
+  E* x;
+  Offset<E> ring, rows;
+
+  TeamBandedSolve(SharedLayout& layout, const BandedTriangles& shape, int64_t cols)
+      : elements(ElementsOf<E>(shape)),
+        units(shape.batch, cols, kBandedColumns),
+        columns(team::RingColumns(shape.width)),
+        ld(ToInt(shape.width | 1)),
+        ld_rows(units.width | 1),
+        factor(nullptr),
+        b(nullptr),
+        x(nullptr),
+        ring(layout.Take<E>(int64_t{columns} * ld)),
+        rows(layout.Take<E>(int64_t{columns} * ld_rows)) {}
+
+  __device__ void Run(const Team& team, int64_t unit, char* slice) const {
+    const auto [matrix, col, left] = units(unit);
+    const BandElements<E> elements = this->elements;
+    const int64_t pitch = units.cols, first = matrix * elements.n * pitch + col;
+    const E* const from = factor + matrix * elements.n * elements.width;
+    const E* const given = b + first;
+    E* const solution = x + first;
+    const team::ColumnRing<E> window{
+        .data = ring.In(slice), .width = elements.width, .columns = columns, .ld = ld};
+    const team::RowRing<E> sides{
+        .data = rows.In(slice), .cols = left, .rows = columns, .ld = ld_rows};
+    team::SolveBandedCholesky(
+        team, elements.n, window, sides, [=](int i, int k) { return elements.Load(from, i, k); },
+        [=](int k, int j) { return LoadGlobal(given + k * pitch + j); },
+        [=](int k, int j, E y) { StoreGlobal<E>(y, solution + k * pitch + j); },
+        [=](int k, int j) { return LoadGlobal(solution + k * pitch + j); });
+  }
+};
+
+// Whether each matrix takes a team, and its window fits in shared memory.
+template <class Job, class... Arguments>
+GpuPath BandedTrianglesPath(int64_t unit, const BandedTriangles& shape, Arguments... arguments) {
+  // The size of a ring of the widest bands has 32 bits.
+  const bool few = shape.batch <= kTeamBanded && shape.width <= kWidestBand;
+  return few && FitsInShared<Job>(unit, shape, arguments...) ? GpuPath::kTeam : GpuPath::kThread;
+}
+
 // The columns of lower triangles from the diagonal down, 0 below the last row.
 template <class E>
 struct LayBandedColumns {
@@ -283,14 +402,27 @@ void CholeskyBanded(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer a
     if (batch == 0) return;
     ToInt(n);
     ToInt(width);
-    E* const columns = AsElements(scratch.Take<T>(batch * shape.size()));
-    ForEach(stream, batch * shape.size(),
-            LayBandedColumns<E>{.shape = shape, .source = AsElements(source), .target = columns});
-    ForEach(stream, batch,
-            FactorBandedColumns<E>{.shape = shape, .columns = columns, .info = failed});
-    ForEach(stream, batch * shape.size(),
-            StoreBandedFactors<E>{
-                .shape = shape, .columns = columns, .info = failed, .target = AsElements(target)});
+    const auto thread = [&] {
+      E* const columns = AsElements(scratch.Take<T>(batch * shape.size()));
+      ForEach(stream, batch * shape.size(),
+              LayBandedColumns<E>{.shape = shape, .source = AsElements(source), .target = columns});
+      ForEach(stream, batch,
+              FactorBandedColumns<E>{.shape = shape, .columns = columns, .info = failed});
+      ForEach(
+          stream, batch * shape.size(),
+          StoreBandedFactors<E>{
+              .shape = shape, .columns = columns, .info = failed, .target = AsElements(target)});
+    };
+    const auto team = [&] {
+      SharedLayout layout(sizeof(Real<T>));
+      TeamBandedCholesky<E> job(layout, shape);
+      job.source = AsElements(source);
+      job.target = AsElements(target);
+      job.info = failed;
+      LaunchTeams(stream, job, batch, BandTeamSize(width), layout);
+    };
+    LaunchOnPath(BandedTrianglesPath<TeamBandedCholesky<E>>(sizeof(Real<T>), shape),
+                 On{GpuPath::kThread, thread}, On{GpuPath::kTeam, team});
   });
 }
 
@@ -321,15 +453,29 @@ void CholeskyBandedSolve(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuf
     if (batch == 0) return;
     ToInt(n * cols);
     ToInt(width);
-    E* const columns = AsElements(scratch.Take<T>(batch * shape.size()));
-    T* const work = scratch.Take<T>(batch * n * cols);
-    ForEach(stream, batch * shape.size(),
-            LayBandedColumns<E>{.shape = shape, .source = AsElements(source), .target = columns});
-    Transpose(stream, 1, batch, n * cols, rhs, 0, work, 0);
-    ForEach(stream, batch,
-            SolveBandedFactored<E>{
-                .shape = shape, .cols = ToInt(cols), .columns = columns, .x = AsElements(work)});
-    Transpose(stream, 1, n * cols, batch, static_cast<const T*>(work), 0, target, 0);
+    const auto thread = [&] {
+      E* const columns = AsElements(scratch.Take<T>(batch * shape.size()));
+      T* const work = scratch.Take<T>(batch * n * cols);
+      ForEach(stream, batch * shape.size(),
+              LayBandedColumns<E>{.shape = shape, .source = AsElements(source), .target = columns});
+      Transpose(stream, 1, batch, n * cols, rhs, 0, work, 0);
+      ForEach(stream, batch,
+              SolveBandedFactored<E>{
+                  .shape = shape, .cols = ToInt(cols), .columns = columns, .x = AsElements(work)});
+      Transpose(stream, 1, n * cols, batch, static_cast<const T*>(work), 0, target, 0);
+    };
+    const auto team = [&] {
+      SharedLayout layout(sizeof(Real<T>));
+      TeamBandedSolve<E> job(layout, shape, cols);
+      job.factor = AsElements(source);
+      job.b = AsElements(rhs);
+      job.x = AsElements(target);
+      LaunchTeams(stream, job, job.units.count, BandTeamSize(width), layout);
+    };
+    const GpuPath path =
+        cols == 0 ? GpuPath::kThread
+                  : BandedTrianglesPath<TeamBandedSolve<E>>(sizeof(Real<T>), shape, cols);
+    LaunchOnPath(path, On{GpuPath::kThread, thread}, On{GpuPath::kTeam, team});
   });
 }
 

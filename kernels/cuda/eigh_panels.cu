@@ -106,38 +106,27 @@ struct ReduceEighPanel {
   }
 };
 
-// The sizes of a divided matrix.
-struct DividedSizes {
-  int n;
-  int leaf, leaves, padded;
-
-  explicit DividedSizes(int64_t n) : n(ToInt(n)), leaves(2) {
-    while (leaves * kEighLeaf < n) leaves *= 2;
-    leaf = (this->n + leaves - 1) / leaves;
-    padded = leaf * leaves;
-  }
-};
+team::DividedSizes SizesOf(int64_t n) { return {ToInt(n), kEighLeaf}; }
 
 // Tridiagonal matrices: n diagonal elements, and n - 1 beside them.
 struct Tridiagonals {
-  int n;
+  team::DividedSizes sizes;
   const double* d;
   const double* e;
 
-  // The element that joins the rows before `row` to those from there on.
-  __device__ __forceinline__ double Joint(int64_t matrix, int row) const {
-    return row < n ? e[matrix * (n - 1) + row - 1] : 0;
+  __device__ __forceinline__ const double* Diagonal(int64_t matrix) const {
+    return d + matrix * sizes.n;
+  }
+  __device__ __forceinline__ const double* Beside(int64_t matrix) const {
+    return e + matrix * (sizes.n - 1);
   }
 };
 
-// The eigenvalues and vectors of a leaf, by QL iteration. Joints are subtracted from the diagonal
-// elements on both of their sides.
 template <class V>
 struct SolveEighLeaf {
   static constexpr int kMostThreads = kBlockThreads;
   static constexpr int64_t kUnit = alignof(team::RotationPair<V>);
   Tridiagonals matrices;
-  int leaf;
   LongDivider by_leaves;
   V* q;            // leaf by leaf
   double* values;  // leaf
@@ -150,15 +139,45 @@ struct SolveEighLeaf {
   Offset<team::QlProgress> progress;
   Offset<int32_t> order;
 
-  SolveEighLeaf(SharedLayout& layout, const Tridiagonals& matrices, const DividedSizes& sizes)
+  SolveEighLeaf(SharedLayout& layout, const Tridiagonals& matrices)
+      : SolveEighLeaf(layout, matrices, matrices.sizes.leaf) {}
+
+  __device__ void Run(const Team& team, int64_t i, char* slice) const {
+    const int64_t matrix = by_leaves(i);
+    const int leaf = matrices.sizes.leaf;
+    const team::LeafWork<V> work{.vectors = vectors.In(slice),
+                                 .ld = leaf | 1,
+                                 .rounded = rounded.In(slice),
+                                 .d = diagonal.In(slice),
+                                 .e = beside.In(slice),
+                                 .record = {.shears = shears.In(slice),
+                                            .most_rotations = most_rotations,
+                                            .sweeps = sweeps.In(slice),
+                                            .most_sweeps = most_sweeps},
+                                 .rotations = rotations.In(slice),
+                                 .order = order.In(slice),
+                                 .progress = progress.In(slice)};
+    const auto ordered =
+        team::SolveLeaf(team, matrices.sizes, static_cast<int>(i - matrix * by_leaves.divisor()),
+                        matrices.Diagonal(matrix), matrices.Beside(matrix), work);
+    double* const target = values + i * leaf;
+    team.Phase([&](int thread) {
+      for (int k = thread; k < leaf; k += team.size()) target[k] = work.d[work.order[k]];
+    });
+    StoreMatrix(team, leaf, leaf, q + i * leaf * leaf,
+                [&](int row, int col) { return work.vectors[row * work.ld + work.order[col]]; });
+    StoreInfo(team, ordered.info, left + i);
+  }
+
+ private:
+  SolveEighLeaf(SharedLayout& layout, const Tridiagonals& matrices, int leaf)
       : matrices(matrices),
-        leaf(sizes.leaf),
-        by_leaves(sizes.leaves),
+        by_leaves(matrices.sizes.leaves),
         q(nullptr),
         values(nullptr),
         left(nullptr),
-        most_rotations(sizes.leaf * sizes.leaf),
-        most_sweeps(2 * sizes.leaf),
+        most_rotations(leaf * leaf),
+        most_sweeps(2 * leaf),
         vectors(layout.Take<V>(leaf * (leaf | 1))),
         rounded(layout.Take<V>(leaf)),
         shears(layout.Take<V>(most_rotations)),
@@ -168,66 +187,6 @@ struct SolveEighLeaf {
         sweeps(layout.Take<team::QlSweep>(most_sweeps)),
         progress(layout.Take<team::QlProgress>(1)),
         order(layout.Take<int32_t>(leaf)) {}
-
-  __device__ void Run(const Team& team, int64_t i, char* slice) const {
-    const int64_t matrix = by_leaves(i);
-    const int n = matrices.n;
-    const int begin = static_cast<int>(i - matrix * by_leaves.divisor()) * leaf;
-    const double* const d = matrices.d + matrix * n;
-    const double* const e = matrices.e + matrix * (n - 1);
-    const int ld = leaf | 1;
-    V* const vector = vectors.In(slice);
-    double *const here = diagonal.In(slice), *const next = beside.In(slice);
-    const team::QlRecord<V> record{.shears = shears.In(slice),
-                                   .most_rotations = most_rotations,
-                                   .sweeps = sweeps.In(slice),
-                                   .most_sweeps = most_sweeps};
-    // No eigenvalue is larger (Gershgorin).
-    const double largest = team.Best<double>([&](int thread) {
-                                 team::Candidate<double> best{0, 0};
-                                 for (int k = thread; k < n; k += team.size()) {
-                                   const double before = k > 0 ? Abs(e[k - 1]) : 0;
-                                   const double behind = k + 1 < n ? Abs(e[k]) : 0;
-                                   best = best.Better({Abs(d[k]) + before + behind, 0});
-                                 }
-                                 return best;
-                               })
-                               .value;
-    team.Phase([&](int thread) {
-      for (int k = thread; k < leaf; k += team.size()) {
-        const int at = begin + k;
-        const bool first = k == 0 && at > 0, last = k + 1 == leaf;
-        double x = 2 * largest + 1;
-        if (at < n) {
-          x = d[at];
-          if (first) x -= Abs(matrices.Joint(matrix, at));
-          if (last) x -= Abs(matrices.Joint(matrix, at + 1));
-        }
-        here[k] = x;
-        next[k] = last ? 0 : matrices.Joint(matrix, at + 1);
-        for (int row = 0; row < leaf; ++row) vector[row * ld + k] = V(row == k);
-      }
-    });
-    team::QlProgress* const made = progress.In(slice);
-    team.Phase([&](int thread) {
-      if (thread == 0) *made = team::RecordedQl<true>(here, next, leaf, record);
-    });
-    const team::QlProgress started = *made;
-    const team::RotationWork<V> work{.q = vector,
-                                     .ld = ld,
-                                     .rotations = rotations.In(slice),
-                                     .order = order.In(slice),
-                                     .progress = made};
-    const auto ordered =
-        team::FinishEigh(team, leaf, work, record, started, here, next, 0, V(1), rounded.In(slice));
-    double* const target = values + i * leaf;
-    team.Phase([&](int thread) {
-      for (int k = thread; k < leaf; k += team.size()) target[k] = here[work.order[k]];
-    });
-    StoreMatrix(team, leaf, leaf, q + i * leaf * leaf,
-                [&](int row, int col) { return vector[row * ld + work.order[col]]; });
-    StoreInfo(team, ordered.info, left + i);
-  }
 };
 
 // The joins of a level: matrices of order `size` from pairs of half of it.
@@ -255,7 +214,7 @@ struct EighLevel {
   __device__ __forceinline__ double Joint(int64_t join) const {
     const int64_t matrix = by_joins(join);
     const int place = static_cast<int>(join - matrix * by_joins.divisor());
-    return matrices.Joint(matrix, place * size + size / 2);
+    return matrices.sizes.Joint(matrices.Beside(matrix), place * size + size / 2);
   }
 };
 
@@ -323,7 +282,7 @@ template <class V>
 class DivideAndConquer {
  public:
   DivideAndConquer(cudaStream_t stream, DeviceScratch& scratch, int64_t most, int64_t n)
-      : stream_(stream), sizes_(n) {
+      : stream_(stream), sizes_(SizesOf(n)) {
     const int64_t count = most * sizes_.padded, size = count * sizes_.padded;
     for (int64_t half = sizes_.leaf; 2 * half < sizes_.padded; half *= 2) last_ = 1 - last_;
     vectors_[last_] = scratch.Take<V>(size / 2);
@@ -344,23 +303,24 @@ class DivideAndConquer {
   }
 
   static int64_t Bytes(int64_t n) {
-    const int64_t padded = DividedSizes(n).padded;
+    const int64_t padded = SizesOf(n).padded;
     constexpr int64_t kNumbers = 6 * sizeof(double) + 2 * sizeof(int) +
                                  sizeof(team::MergeRotation) + sizeof(SecularRoot) +
                                  sizeof(team::Merge::Counts) + sizeof(int32_t);
     return padded * (padded + padded / 2) * static_cast<int64_t>(sizeof(V)) + padded * kNumbers;
   }
 
-  const DividedSizes& sizes() const { return sizes_; }
+  const team::DividedSizes& sizes() const { return sizes_; }
   // Results of the last Run: `padded` eigenvalues of each matrix, and failures of each leaf.
   const double* values() const { return values_[now_]; }
   const int32_t* left() const { return left_; }
 
   // Writes n by n vectors to `target`.
-  void Run(vendor::Blas blas, int64_t count, const Tridiagonals& matrices, V* target) {
+  void Run(vendor::Blas blas, int64_t count, const double* d, const double* e, V* target) {
+    const Tridiagonals matrices{.sizes = sizes_, .d = d, .e = e};
     const int n = sizes_.n, padded = sizes_.padded;
     SharedLayout layout(SolveEighLeaf<V>::kUnit);
-    SolveEighLeaf<V> leaf(layout, matrices, sizes_);
+    SolveEighLeaf<V> leaf(layout, matrices);
     now_ = 0;
     // Free until the last level, and large enough for half of the padded matrix.
     vectors_[1 - last_] = target;
@@ -402,7 +362,7 @@ class DivideAndConquer {
 
  private:
   cudaStream_t stream_;
-  DividedSizes sizes_;
+  team::DividedSizes sizes_;
   V* vectors_[2];
   V* update_;
   double* values_[2];
@@ -497,7 +457,7 @@ class PanelEigh {
         auto* const z = reinterpret_cast<T*>(problem.vectors);
         Solve(z);
         MultiplyByReflectors(z);
-        const DividedSizes& sizes = divided_->sizes();
+        const team::DividedSizes& sizes = divided_->sizes();
         ForEach(
             stream_, count_,
             MergeLeaves{.leaves = sizes.leaves, .left = divided_->left(), .info = problem.info});
@@ -551,12 +511,11 @@ class PanelEigh {
   }
 
   void Solve(T* z) {
-    const Tridiagonals matrices{.n = ToInt(n_), .d = d_, .e = e_};
     if constexpr (kIsComplex<T>) {
-      divided_->Run(blas_, count_, matrices, real_);
+      divided_->Run(blas_, count_, d_, e_, real_);
       ForEach(stream_, count_ * n_ * n_, WriteComplex<E>{.from = real_, .target = AsElements(z)});
     } else {
-      divided_->Run(blas_, count_, matrices, z);
+      divided_->Run(blas_, count_, d_, e_, z);
     }
   }
 
@@ -610,8 +569,9 @@ template <class T>
 bool EighPanelsFit(int64_t n) {
   using E = Element<T>;
   using V = RealElement<E>;
-  const EighLevel level{.matrices = {},
-                        .size = DividedSizes(n).padded,
+  const team::DividedSizes sizes = SizesOf(n);
+  const EighLevel level{.matrices = {.sizes = sizes, .d = nullptr, .e = nullptr},
+                        .size = sizes.padded,
                         .by_size = LongDivider(1),
                         .by_joins = LongDivider(1),
                         .halves = nullptr,

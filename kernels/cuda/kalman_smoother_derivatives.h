@@ -6,28 +6,6 @@
 
 namespace linalg::cuda {
 
-// The operands of derivatives: how the state moves, the filtered and the smoothed moments.
-template <class T>
-struct SmootherOperands {
-  SeriesShape series;
-  Steps<T> f, q, b, means, covs, smoothed, smoothed_covs;
-};
-
-template <class T>
-SmootherOperands<T> ReadSmoother(const SeriesShape& series, ffi::AnyBuffer& f, ffi::AnyBuffer& q,
-                                 ffi::AnyBuffer& b, ffi::AnyBuffer& means, ffi::AnyBuffer& covs,
-                                 ffi::AnyBuffer& smoothed, ffi::AnyBuffer& smoothed_covs) {
-  const int64_t n = series.n;
-  return {.series = series,
-          .f = ReadSteps<T>(f, series, n, n, "the transition"),
-          .q = ReadSteps<T>(q, series, n, n, "the covariance of the transition"),
-          .b = ReadSteps<T>(b, series, -1, n, "the offset of the transition"),
-          .means = ReadVectors<T>(means, series, n, "the means"),
-          .covs = ReadMatrices<T>(covs, series, n, "the covariances"),
-          .smoothed = ReadVectors<T>(smoothed, series, n, "the smoothed means"),
-          .smoothed_covs = ReadMatrices<T>(smoothed_covs, series, n, "the smoothed covariances")};
-}
-
 template <class E>
 struct SmootherStepArrays {
   E *f, *q, *b;                // operands

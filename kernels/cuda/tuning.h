@@ -152,6 +152,13 @@ inline constexpr int64_t kLongBlockTridiagonal = 1024;
 // The largest batch of long banded systems that are solved as block-tridiagonal ones, in chunks.
 // Not measured.
 inline constexpr int64_t kFewBanded = 64;
+// The largest batch of banded Cholesky factors, and of solves with them, by a team for each matrix;
+// right-hand sides of a team; the diagonals for which a warp is enough; and the most diagonals
+// whose window may fit in shared memory: cuda_banded.json.
+inline constexpr int64_t kTeamBanded = 4096;
+inline constexpr int64_t kBandedColumns = 16;
+inline constexpr int64_t kWarpBanded = 64;
+inline constexpr int64_t kWidestBand = 512;
 // In units of roundings of a block's row. A smaller pivot may be zero in another order of
 // operations. A larger residual after a correction is not from rounding. Not measured.
 inline constexpr int kPivotOfChunks = 16;

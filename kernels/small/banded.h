@@ -126,7 +126,8 @@ LINALG_INLINE void SolveBandedCholesky(int n, int width, Pointer a, int cols, Po
     const Divisor<E> diagonal(Conj(column[0]));
     for (int j = 0; j < cols; ++j) {
       E sum = rhs[j];
-      for (int i = 1; i < count; ++i) {
+      // From the last row, in whose order a team adds.
+      for (int i = count - 1; i > 0; --i) {
         sum = NegMulAdd(Conj(column[i]), rhs[static_cast<int64_t>(i) * cols + j], sum);
       }
       rhs[j] = diagonal.Divide(sum);

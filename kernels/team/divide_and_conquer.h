@@ -15,6 +15,83 @@
 
 namespace linalg::team {
 
+// How a matrix of order n is cut: into a power of two of leaves of equal size, at least two, with
+// at most `most` rows each. Padding follows the last row. Its eigenvalues are larger than all
+// others, and nothing joins it to the matrix.
+struct DividedSizes {
+  int n, leaf, leaves, padded;
+
+  DividedSizes(int n, int most) : n(n), leaves(2) {
+    while (leaves * most < n) leaves *= 2;
+    leaf = (n + leaves - 1) / leaves;
+    padded = leaf * leaves;
+  }
+
+  // The element that joins the rows before `row` to those from there on.
+  LINALG_INLINE double Joint(const double* e, int row) const { return row < n ? e[row - 1] : 0; }
+};
+
+// The workspace of SolveLeaf.
+template <class V>
+struct LeafWork {
+  V* vectors;  // leaf rows, `ld` apart
+  int ld;
+  V* rounded;     // leaf
+  double *d, *e;  // leaf
+  QlRecord<V> record;
+  RotationPair<V>* rotations;  // 2 leaf
+  int* order;                  // leaf
+  QlProgress* progress;        // 1
+};
+
+// The eigenvalues and vectors of leaf number `index`, by QL iteration. d has the n diagonal
+// elements of the matrix, and e the n - 1 beside them. Joints are subtracted from the diagonal
+// elements on both of their sides. Value k is work.d[work.order[k]]. The result's info is the
+// number of elements that did not vanish.
+template <class Team, class V>
+LINALG_TEAM OrderedEigenvectors<V> SolveLeaf(const Team& team, const DividedSizes& sizes, int index,
+                                             const double* d, const double* e,
+                                             const LeafWork<V>& work) {
+  const int n = sizes.n, leaf = sizes.leaf, begin = index * leaf;
+  // No eigenvalue is larger (Gershgorin).
+  const double largest = team.template Best<double>([&](int thread) {
+                               Candidate<double> best{0, 0};
+                               for (int k = thread; k < n; k += team.size()) {
+                                 const double before = k > 0 ? Abs(e[k - 1]) : 0;
+                                 const double behind = k + 1 < n ? Abs(e[k]) : 0;
+                                 best = best.Better({Abs(d[k]) + before + behind, 0});
+                               }
+                               return best;
+                             })
+                             .value;
+  team.Phase([&](int thread) {
+    for (int k = thread; k < leaf; k += team.size()) {
+      const int at = begin + k;
+      const bool first = k == 0 && at > 0, last = k + 1 == leaf;
+      double x = 2 * largest + 1;
+      if (at < n) {
+        x = d[at];
+        if (first) x -= Abs(sizes.Joint(e, at));
+        if (last) x -= Abs(sizes.Joint(e, at + 1));
+      }
+      work.d[k] = x;
+      work.e[k] = last ? 0 : sizes.Joint(e, at + 1);
+      for (int row = 0; row < leaf; ++row) work.vectors[row * work.ld + k] = V(row == k);
+    }
+  });
+  team.Phase([&](int thread) {
+    if (thread == 0) *work.progress = RecordedQl<true>(work.d, work.e, leaf, work.record);
+  });
+  const QlProgress started = *work.progress;
+  const RotationWork<V> rotation{.q = work.vectors,
+                                 .ld = work.ld,
+                                 .rotations = work.rotations,
+                                 .order = work.order,
+                                 .progress = work.progress};
+  return FinishEigh(team, leaf, rotation, work.record, started, work.d, work.e, 0, V(1),
+                    work.rounded);
+}
+
 // A rotation of the vectors of rows `first` and `second`.
 struct MergeRotation {
   double cosine, sine;
@@ -47,10 +124,10 @@ struct DeflationWork {
   int* row;
 };
 
-// Sorts the eigenvalues `d` of both halves, which ascend in each, and deflates those that the
-// update does not change, or that are as good as equal (LAPACK's laed2). weight(r) is element r of
-// z: the last row of the first half's vectors, and the first row of the second's, with the sign of
-// rho.
+// Sorts the eigenvalues `d` of both halves, which ascend in each (NaN last), and deflates those
+// that the update does not change, or that are as good as equal (LAPACK's laed2). weight(r) is
+// element r of z: the last row of the first half's vectors, and the first row of the second's, with
+// the sign of rho.
 template <class Team, class Weight>
 LINALG_TEAM void Deflate(const Team& team, double rho, const double* d, Weight&& weight,
                          const Merge& merge, const DeflationWork& work) {
@@ -59,12 +136,12 @@ LINALG_TEAM void Deflate(const Team& team, double rho, const double* d, Weight&&
     for (int r = thread; r < size; r += team.size()) {
       const bool second = r >= half;
       const double x = d[r];
-      // How many of the other half come before: those below x, and the first half's equal ones.
+      // How many of the other half come before.
       int low = 0, high = half;
-      const double* const other = d + (second ? 0 : half);
+      const int other = second ? 0 : half;
       while (low < high) {
         const int middle = (low + high) / 2;
-        const bool before = second ? other[middle] <= x : other[middle] < x;
+        const bool before = ComesBefore(d[other + middle], other + middle, x, r);
         low = before ? middle + 1 : low;
         high = before ? high : middle;
       }
@@ -144,10 +221,7 @@ LINALG_INLINE void PlaceEigenvalue(const Merge& merge, int j) {
   const int kept = merge.counts->kept;
   const double x = merge.joined[j];
   int place = 0;
-  for (int i = 0; i < merge.size; ++i) {
-    const double y = merge.joined[i];
-    place += y < x || (y == x && i < j);
-  }
+  for (int i = 0; i < merge.size; ++i) place += ComesBefore(merge.joined[i], i, x, j);
   merge.values[place] = x;
   merge.source[place] = j;
   if (j >= kept) return;

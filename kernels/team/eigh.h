@@ -465,7 +465,7 @@ LINALG_TEAM OrderedEigenvectors<E> FinishEigh(const Team& team, int n, const Rot
   team.Phase([&](int thread) {
     for (int i = thread; i < n; i += team.size()) {
       int rank = 0;
-      for (int j = 0; j < n; ++j) rank += d[j] < d[i] || (d[j] == d[i] && j < i);
+      for (int j = 0; j < n; ++j) rank += ComesBefore(d[j], j, d[i], i);
       work.order[rank] = i;
       values[rank] = info != 0 ? NaN<V>() : unscale * static_cast<V>(d[i]);
     }

@@ -57,6 +57,14 @@ struct Candidate {
   }
 };
 
+// Whether x of index i comes before y of index j in ascending order. Equal numbers are in the order
+// of their indices, and NaN comes last. So the places of any numbers are a permutation.
+template <class V>
+LINALG_INLINE bool ComesBefore(V x, int i, V y, int j) {
+  const bool x_is_nan = IsNaN(x), y_is_nan = IsNaN(y);
+  return x < y || (y_is_nan && !x_is_nan) || ((x == y || (x_is_nan && y_is_nan)) && i < j);
+}
+
 // The result of an algorithm in `a`, element by element, and its info: NaN where that is not 0.
 template <class E>
 struct Outcome {

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "kernels/cuda/team_size.h"
+#include "kernels/small/banded.h"
+#include "kernels/team/banded.h"
 #include "kernels/team/by_rows.h"
 #include "kernels/team/cholesky.h"
 #include "kernels/team/divide_and_conquer.h"
@@ -391,14 +393,26 @@ void RunTridiagonalPanels(const Teams& teams, int n, int width, E* a, int ld, do
   }
 }
 
+// Whether the indices are those from 0 on, each once.
+inline bool IsPermutation(const std::vector<int>& indices) {
+  std::vector<int> counts(indices.size());
+  for (const int i : indices) {
+    if (i < 0 || i >= static_cast<int>(counts.size()) || counts[i]++ > 0) return false;
+  }
+  return true;
+}
+
+inline constexpr int kBadIndex = -1000;
+
 // Joins two halves of eigenvalues `d`, which are replaced by the joined ones, and their `vectors`,
-// by the element rho. `joined` receives the vectors.
+// by the element rho. `joined` receives the vectors. Returns how many eigenvalues take part, or
+// kBadIndex where an array of indices is wrong.
 template <class Teams, class V>
 int RunMerge(const Teams& teams, int half, double rho, double* d, const V* vectors, V* joined) {
   const int size = 2 * half;
   std::vector<double> poles(size), z(size), exact(size), values(size), unsorted(size), sorted(size),
       weights(size);
-  std::vector<int> row(size), source(size), rows(size);
+  std::vector<int> row(size, -1), source(size, -1), rows(size, -1);
   std::vector<MergeRotation> rotations(size);
   std::vector<SecularRoot> roots(size);
   std::vector<V> update(size * size);
@@ -425,6 +439,14 @@ int RunMerge(const Teams& teams, int half, double rho, double* d, const V* vecto
     team.Phase([&](int thread) {
       for (int j = thread; j < size; j += team.size()) PlaceEigenvalue(merge, j);
     });
+    return 0;
+  });
+  for (int k = 0; k < counts.rotations; ++k) {
+    const auto [cosine, sine, first, second] = rotations[k];
+    if (std::min(first, second) < 0 || std::max(first, second) >= size) return kBadIndex;
+  }
+  if (!IsPermutation(row) || !IsPermutation(source) || !IsPermutation(rows)) return kBadIndex;
+  teams.Run([&](const auto& team) {
     team.Phase([&](int thread) {
       for (int j = thread; j < size; j += team.size()) MergeColumn(merge, j, update.data());
     });
@@ -434,13 +456,79 @@ int RunMerge(const Teams& teams, int half, double rho, double* d, const V* vecto
   for (int i = 0; i < size; ++i) {
     const V* const own = vectors + i * half;
     const V* const part = update.data() + (i < half ? 0 : half * size);
-    for (int j = 0; j < size; ++j) {
-      V sum{};
-      for (int k = 0; k < half; ++k) sum = MulAdd(own[k], part[k * size + j], sum);
-      joined[i * size + j] = sum;
+    V* const row = joined + i * size;
+    std::fill(row, row + size, V{});
+    for (int k = 0; k < half; ++k) {
+      for (int j = 0; j < size; ++j) row[j] += own[k] * part[k * size + j];
     }
   }
   return counts.kept;
+}
+
+// Eigenvalues and vectors of leaf number `index` of a tridiagonal matrix. Returns the elements that
+// did not vanish, or kBadIndex.
+template <class Teams, class V>
+int RunLeaf(const Teams& teams, const DividedSizes& sizes, int index, const double* d,
+            const double* e, double* values, V* vectors) {
+  const int leaf = sizes.leaf, ld = leaf | 1;
+  std::vector<V> q(leaf * ld), rounded(leaf), shears(leaf * leaf);
+  std::vector<double> here(leaf), beside(leaf);
+  std::vector<QlSweep> sweeps(2 * leaf);
+  std::vector<RotationPair<V>> rotations(2 * leaf);
+  std::vector<int> order(leaf, -1);
+  QlProgress progress{};
+  const LeafWork<V> work{.vectors = q.data(),
+                         .ld = ld,
+                         .rounded = rounded.data(),
+                         .d = here.data(),
+                         .e = beside.data(),
+                         .record = {.shears = shears.data(),
+                                    .most_rotations = leaf * leaf,
+                                    .sweeps = sweeps.data(),
+                                    .most_sweeps = 2 * leaf},
+                         .rotations = rotations.data(),
+                         .order = order.data(),
+                         .progress = &progress};
+  const int left =
+      teams.Run([&](const auto& team) { return SolveLeaf(team, sizes, index, d, e, work).info; });
+  if (!IsPermutation(order)) return kBadIndex;
+  for (int k = 0; k < leaf; ++k) {
+    values[k] = here[order[k]];
+    for (int row = 0; row < leaf; ++row) vectors[row * leaf + k] = q[row * ld + order[k]];
+  }
+  return left;
+}
+
+// Eigenvalues and vectors of a tridiagonal matrix with the diagonals d and e, by leaves of at most
+// `most` rows. Returns the elements that did not vanish in any leaf, or kBadIndex.
+template <class Teams, class V>
+int RunDivided(const Teams& teams, int n, int most, const double* d, const double* e,
+               double* values, V* vectors) {
+  const DividedSizes sizes(n, most);
+  std::vector<V> q(sizes.padded * sizes.leaf), joined;
+  std::vector<double> found(sizes.padded);
+  int left = 0;
+  for (int i = 0; i < sizes.leaves; ++i) {
+    const int here = RunLeaf(teams, sizes, i, d, e, found.data() + i * sizes.leaf,
+                             q.data() + i * sizes.leaf * sizes.leaf);
+    if (here == kBadIndex) return kBadIndex;
+    left += here;
+  }
+  for (int half = sizes.leaf; half < sizes.padded; half *= 2) {
+    const int size = 2 * half;
+    joined.resize(sizes.padded * size);
+    for (int row = 0; row < sizes.padded; row += size) {
+      const int kept = RunMerge(teams, half, sizes.Joint(e, row + half), found.data() + row,
+                                q.data() + row * half, joined.data() + row * size);
+      if (kept == kBadIndex) return kBadIndex;
+    }
+    q.swap(joined);
+  }
+  std::copy(found.begin(), found.begin() + n, values);
+  for (int i = 0; i < n; ++i) {
+    std::copy(q.begin() + i * sizes.padded, q.begin() + i * sizes.padded + n, vectors + i * n);
+  }
+  return left;
 }
 
 template <class Teams, class E>
@@ -451,6 +539,42 @@ int RunHessenberg(const Teams& teams, int n, E* a, int ld, E* h, E* q) {
     Write(team, n, n, HessenbergForm<E>{a, ld}, h, ld);
     HessenbergVectors(team, n, a, ld, taus.data(), partial.data());
     Write(team, n, n, HessenbergBasis<E>{a, ld}, q, ld);
+    return 0;
+  });
+}
+
+// Columns of a banded Hermitian matrix, or of its factor, `width` elements each.
+template <class E>
+struct BandColumns {
+  int width;
+  E* data;
+  E& operator()(int i, int k) const { return data[k * width + i]; }
+};
+
+template <class Teams, class E>
+int RunBandedCholesky(const Teams& teams, int n, int width, const E* a, E* factor) {
+  const int columns = RingColumns(width), ld = width | 1;
+  std::vector<E> ring(columns * ld);
+  return teams.Run([&](const auto& team) {
+    return BandedCholesky(
+        team, n, ColumnRing<E>{.data = ring.data(), .width = width, .columns = columns, .ld = ld},
+        BandColumns<const E>{width, a},
+        [&](int i, int k, E x) { BandColumns<E>{width, factor}(i, k) = x; });
+  });
+}
+
+template <class Teams, class E>
+void RunBandedSolve(const Teams& teams, int n, int width, const E* factor, int cols, const E* b,
+                    E* x) {
+  const int columns = RingColumns(width), ld = width | 1, ld_rows = cols | 1;
+  std::vector<E> ring(columns * ld), rows(columns * ld_rows);
+  teams.Run([&](const auto& team) {
+    SolveBandedCholesky(
+        team, n, ColumnRing<E>{.data = ring.data(), .width = width, .columns = columns, .ld = ld},
+        RowRing<E>{.data = rows.data(), .cols = cols, .rows = columns, .ld = ld_rows},
+        BandColumns<const E>{width, factor}, [&](int k, int j) { return b[k * cols + j]; },
+        [&](int k, int j, E y) { x[k * cols + j] = y; },
+        [&](int k, int j) { return x[k * cols + j]; });
     return 0;
   });
 }

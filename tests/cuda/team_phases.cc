@@ -92,6 +92,25 @@ using linalg::Triangle;
                                 const RealElement<E>* vectors, RealElement<E>* joined) {          \
     return RunMerge(SerialTeam(size, Order(order)), half, *rho, d, vectors, joined);              \
   }                                                                                               \
+  extern "C" int divided_##suffix(int size, int order, int n, int most, const double* d,          \
+                                  const double* e, double* values, RealElement<E>* vectors) {     \
+    return RunDivided(SerialTeam(size, Order(order)), n, most, d, e, values, vectors);            \
+  }                                                                                               \
+  extern "C" int banded_cholesky_##suffix(int size, int order, int n, int width, const E* a,      \
+                                          E* factor) {                                            \
+    return RunBandedCholesky(SerialTeam(size, Order(order)), n, width, a, factor);                \
+  }                                                                                               \
+  extern "C" void banded_solve_##suffix(int size, int order, int n, int width, const E* factor,   \
+                                        int cols, const E* b, E* x) {                             \
+    RunBandedSolve(SerialTeam(size, Order(order)), n, width, factor, cols, b, x);                 \
+  }                                                                                               \
+  /* One thread does the same in place. */                                                        \
+  extern "C" int thread_banded_cholesky_##suffix(int n, int width, E* a) {                        \
+    return static_cast<int>(linalg::small::BandedCholesky<E>(n, width, a));                       \
+  }                                                                                               \
+  extern "C" void thread_banded_solve_##suffix(int n, int width, E* factor, int cols, E* x) {     \
+    linalg::small::SolveBandedCholesky<E>(n, width, factor, cols, x);                             \
+  }                                                                                               \
   extern "C" int svd_##suffix(int size, int order, int m, int n, int width, int vectors, E* a,    \
                               int ld, E* v, RealElement<E>* values) {                             \
     return RunSvd(SerialTeam(size, Order(order)), m, n, width, vectors, a, ld, v, values);        \

@@ -293,6 +293,28 @@ constexpr auto kTryMerge = [](const auto& teams, Kind, int n, Results& results) 
   results.Add(joined);
 };
 
+constexpr auto kTryDivided = [](const auto& teams, Kind, int n, Results& results) {
+  std::vector<double> d(n), e(n), values(n);
+  std::vector<V> vectors(n * n);
+  for (int i = 0; i < n; ++i) d[i] = i * 5 % 7, e[i] = 0.25 * (i % 3 + 1);
+  results.Add(RunDivided(teams, n, 8, d.data(), e.data(), values.data(), vectors.data()));
+  results.Add(vectors);
+};
+
+constexpr auto kTryBanded = [](const auto& teams, Kind kind, int n, Results& results) {
+  for (const int width : {1, 3, 18}) {
+    std::vector<E> a(n * width), factor(n * width), x(3 * n);
+    const auto rows = Matrix(kind, n, width), b = Matrix(Kind::kGeneral, n, 3);
+    for (int k = 0; k < n; ++k) {
+      for (int i = 0; i < width && i < n - k; ++i) a[k * width + i] = rows[k * LdOf(width) + i];
+      a[k * width] = FromReal<E>(4 * width * Abs(Re(a[k * width])));
+    }
+    results.Add(RunBandedCholesky(teams, n, width, a.data(), factor.data()));
+    RunBandedSolve(teams, n, width, factor.data(), 3, b.data(), x.data());
+    results.Add(factor), results.Add(x);
+  }
+};
+
 constexpr auto kTrySvd = [](const auto& teams, Kind kind, int n, Results& results) {
   for (const int m : {n, n + 5}) {
     for (const int width : {0, n, m}) {  // 0 is without vectors; otherwise that many
@@ -376,6 +398,8 @@ void CheckAll() {
   Check("eigh", 35, kTryEigh);
   Check("tridiagonal panels", 35, kTryTridiagonalPanels);
   Check("merge", 35, kTryMerge);
+  Check("divided", 35, kTryDivided);
+  Check("banded", 35, kTryBanded);
   Check("svd", 5, kTrySvd);
   Check("gram", 16, kTryGram);
   Check("hessenberg", 35, kTryHessenberg);

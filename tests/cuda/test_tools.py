@@ -340,6 +340,16 @@ def test_what_one_thread_works_in():
       assert key(largest) <= limit < key(largest + 1), name
 
 
+def test_every_constant_is_in_the_table():
+  """Each has a verdict, or is listed as not compared."""
+  defined = set(re.findall(r"\b(k[A-Z]\w*)\s*=(?!=)", FILES[cut_offs.CUDA]))
+  lines = cut_offs.table(FILES, {}, {})
+  judged = {re.match(r"\| (k\w+)", x)[1] for x in lines if x.startswith("| k")}
+  (others,) = [re.findall(r"k\w+", x) for x in lines if x.startswith("Not compared: ")]
+  assert len(defined) > 80 and judged | set(others) == defined
+  assert len(others) == len(set(others)) and not judged & set(others)
+
+
 def test_limits_of_handlers():
   """The tool decides all CUDA constants of linalg/_core/tuning.py, with these exceptions.
 

@@ -39,7 +39,8 @@ void SetFault(const Fault& fault);
 // The lines executed since SetFault at which the kernel could have a fault of that kind.
 std::vector<int> Reached(Fault::Kind kind);
 
-// The blocks at either end of a launch that run alone; 0: all blocks run. LINALG_PTX_ENDS sets it.
+// The blocks at either end of a launch that run alone, and matrices of a product; 0: all of them.
+// LINALG_PTX_ENDS sets it, and LINALG_PTX_PASS_ENDS another number for passes over all elements.
 // Batches may then be larger than the machine's memory, and reads of unwritten memory are allowed.
 int64_t EndsOfLaunches();
 

@@ -18,7 +18,7 @@ from linalg._catalogue import checks
 from linalg._catalogue import structured as recursions
 from linalg._factorizations import cholesky, det, lu, solve
 from linalg._factorizations.cholesky_jittered import cholesky_jittered_p
-from linalg.scipy._banded import banded_solve_p
+from linalg.scipy._banded import banded_solve_p, cholesky_banded_p, cholesky_banded_solve_p
 from linalg.structured import _block_tridiagonal as structured
 from linalg.structured import _kalman_operations as kalman
 from linalg.structured import _steps
@@ -26,6 +26,7 @@ from linalg.structured import _steps
 ALL_DTYPES = True
 
 SEVERAL_TEAMS = 521  # odd, so that the last block is not full
+TEAMS_OF_BANDS = 4096  # kTeamBanded: larger batches of banded matrices take a thread each
 # Iterative algorithms are slow here, so they have one size for a thread and one for two teams of a
 # warp.
 ITERATIVE = {"svd", "svd_thin", "svdvals", "eig", "eig_left", "eigvals", "schur", "schur_complex",
@@ -143,7 +144,7 @@ def test_matrices_of_blocks_have_the_same_bits(dtype, rng):
 # Shared memory is too small for teams with the first two sizes. n = 65 has a panel of one column.
 # In real dtypes the last column of the panel before that has no reflector.
 @pytest.mark.parametrize("n, lower, symmetrize", [
-    (65, False, False), (70, True, True), (140, True, False)])
+    (65, False, False), (70, True, False), (140, True, True)])
 def test_eigh_by_panels(n, lower, symmetrize, dtype, rng, monkeypatch):
   """Bad matrices are alone. Eigenvalues that deflate, and extreme scales."""
   if n < 129:
@@ -156,7 +157,9 @@ def test_eigh_by_panels(n, lower, symmetrize, dtype, rng, monkeypatch):
   a[3] = limits.max / 1e3 * np.diag(np.arange(n) // 9 / n)
   rows, cols = np.indices((n, n))
   unread = cols > rows if lower else cols < rows
-  given = a if symmetrize else np.where(unread, np.nan, a).astype(dtype)
+  skew = matrices.general(rng, (), n, n, dtype)
+  skew = (skew - skew.conj().T) / 16 * np.abs(np.diagonal(a, 0, 1, 2)).max(1)[:, None, None]
+  given = (a + skew if symmetrize else np.where(unread, np.nan, a)).astype(dtype)
   options = {"UPLO": "L" if lower else "U", "symmetrize_input": symmetrize}
   w, v, info = map(np.asarray, linalg.eigh_ex(given, **options))
   np.testing.assert_array_equal(info, [0, -1, 0, 0])
@@ -421,6 +424,47 @@ def test_few_long_banded_systems(below, above, n, dtype, rng):
       np.subtract.at(rest, row[inside], terms)
       np.add.at(size, row[inside], np.abs(terms).astype(size.dtype))
     assert np.abs(rest).max() <= 100 * (below + 1) * checks.eps(x) * size.max()
+
+
+# A warp, and a block of threads. The band is wider than a matrix, and a window has several runs.
+@pytest.mark.parametrize("n, width, batch", [(4, 6, 5), (70, 3, 5), (70, 20, 2), (90, 66, 2)])
+@pytest.mark.parametrize("lower", [False, True])
+def test_banded_cholesky(n, width, batch, lower, dtype, rng):
+  """Teams and threads give a matrix the same bits. Bad matrices are alone."""
+  diagonals = matrices.general(rng, (batch,), width, n, dtype) / (4 * width)
+  diagonals[:, 0 if lower else width - 1] = 1 + rng.random((batch, n))
+  diagonals[0, 0 if lower else width - 1, n // 2] = -1
+  row, col = np.indices((width, n))
+  corner = col + row >= n if lower else col + row < width - 1
+  diagonals[:, corner] = np.nan
+  many = np.broadcast_to(diagonals[-1], (TEAMS_OF_BANDS + 1, width, n)) if n < 10 else None
+  b = matrices.general(rng, (batch,), n, 18, dtype)
+
+  def solve(ab, b):
+    factor, info = cholesky_banded_p(ab, lower=lower)
+    return factor, info, cholesky_banded_solve_p(factor, b, lower=lower)
+
+  factor, info, x = map(np.asarray, solve(diagonals, b))
+  np.testing.assert_array_equal(info, [n // 2 + 1] + (batch - 1) * [0])
+  np.testing.assert_array_equal(np.isnan(factor).reshape(batch, -1).all(1), info != 0)
+  assert not factor[1:, corner].any()
+  np.testing.assert_array_equal(np.isnan(x).all((1, 2)), info != 0)
+  eps, keep = np.finfo(dtype).eps, slice(1, None)
+  a, l = np.zeros((2, batch - 1, n, n), np.complex128)
+  for t in range(width):
+    i = t if lower else width - 1 - t
+    for k in range(n - i):
+      at = k if lower else k + i
+      a[:, k + i, k], l[:, k + i, k] = diagonals[keep, t, at], factor[keep, t, at]
+  if not lower:
+    a, l = a.conj(), l.conj()
+  a += np.tril(a, -1).mT.conj()
+  assert np.abs(l @ l.mT.conj() - a).max() <= 10 * width * eps
+  assert np.abs(a @ x[keep] - b[keep]).max() <= 100 * width * eps * np.abs(x[keep]).max()
+  if many is not None:
+    by_threads = solve(many, np.broadcast_to(b[-1], (len(many), *b[-1].shape)))
+    for found, expected in zip(by_threads, (factor, info, x), strict=True):
+      np.testing.assert_array_equal(found, np.broadcast_to(expected[-1], found.shape))
 
 
 @pytest.mark.parametrize("n", [10, 40, 140])

@@ -59,14 +59,18 @@ uint32_t MostBlocks() { return static_cast<uint32_t>(Number("LINALG_PTX_BLOCKS",
 std::vector<uint32_t> Chosen(const std::string& kernel, uint32_t blocks, uint32_t threads,
                              const void* const* arguments) {
   std::vector<uint32_t> chosen(blocks);
-  const int64_t ends = EndsOfLaunches();
+  // A pass over all elements takes several blocks for a matrix.
+  const bool for_each = kernel.find("RunForEach") != std::string::npos;
+  const bool is_pass = for_each || kernel.find("RunTranspose") != std::string::npos;
+  const int64_t passes = is_pass ? Number("LINALG_PTX_PASS_ENDS", 0) : 0;
+  const int64_t ends = passes > 0 ? passes : EndsOfLaunches();
   if (ends == 0 || blocks <= 2 * ends) {
     std::iota(chosen.begin(), chosen.end(), 0);
     return chosen;
   }
   std::set<uint32_t> found;
   int64_t parts = blocks;
-  if (kernel.find("RunForEach") != std::string::npos) {
+  if (for_each) {
     parts = (*static_cast<const int64_t*>(arguments[1]) + threads - 1) / threads;
   }
   for (int64_t i = 0; i < ends; ++i) {

@@ -154,6 +154,7 @@ def _of_long_solve(lower, diagonal, upper, b, x, info):
 
 
 SERIES = 4  # steps of a Kalman smoother
+BAND = 6  # diagonals of a banded triangle
 
 
 def _series(rng, batch, n):
@@ -365,6 +366,48 @@ def _long_solve(kernel, n, batch, spare):
       lambda n: [((STEPS, n, 1), F), ((), I)], _of_long_solve, {}, 1, spare)
 
 
+def _band(rng, batch, n):
+  """The diagonals of definite matrices from the main one down."""
+  ab = rng.uniform(-1, 1, (batch, BAND, n)).astype(np.float32)
+  ab[:, 0] = 2 * BAND
+  return [ab]
+
+
+def _dense_band(ab):
+  n = ab.shape[-1]
+  a = np.zeros((len(ab), n, n))
+  for t in range(BAND):
+    a[:, range(t, n), range(n - t)] = ab[:, t, : n - t]
+  return a
+
+
+def _of_banded_cholesky(ab, factor, info):
+  assert not info.any()
+  l = _dense_band(factor)
+  return np.tril(l @ l.mT) - _dense_band(ab)
+
+
+def _band_system(rng, batch, n):
+  (ab,) = _band(rng, batch, n)
+  factors = [scipy.linalg.cholesky_banded(x, lower=True) for x in ab]
+  return [np.stack(factors).astype(np.float32), rng.standard_normal((batch, n, 3), np.float32)]
+
+
+def _of_banded_solve(factor, b, x):
+  l = _dense_band(factor)
+  return l @ (l.mT @ x) - b
+
+
+def _banded_cholesky(kernel, n, batch, spare):
+  return Run(kernel, "linalg_cholesky_banded", n, batch, _band,
+             lambda n: [((BAND, n), F), ((), I)], _of_banded_cholesky, {"lower": True}, 1, spare)
+
+
+def _banded_solve(kernel, n, batch, spare):
+  return Run(kernel, "linalg_cholesky_banded_solve", n, batch, _band_system,
+             lambda n: [((n, 3), F)], _of_banded_solve, {"lower": True}, 1, spare)
+
+
 def _smoother(kernel, n, batch, spare, operands=_moments):
   return Run(kernel, "linalg_kalman_smoother", n, batch, operands,
              lambda n: [((SERIES, n), F), ((SERIES, n, n), F)], _of_smoother, {}, 1, spare)
@@ -454,6 +497,8 @@ OTHERS = [
     _householder_product("RunTeams.*QrPanelIfE", 44, 2, 2, shared=5),
     _solve("RunWarps.*WarpSolveIfLi32E.*SolvedE1", 20, 3, 6),
     _solve("RunTeams.*TeamSolveIfLb0E", 65, 2, 5),
+    _banded_cholesky("RunTeams.*TeamBandedCholeskyIfE", 40, 3, 0),
+    _banded_solve("RunTeams.*TeamBandedSolveIfE", 40, 3, 2),
     _long_solve("RunTeams.*TeamReduceChunkIfE", 5, 1, 9),
     _long_solve("RunTeams.*TeamJoinChunksIfE", 5, 1, 11),
     _positive_solve("RunTeams.*TeamPositiveSolveIfE", 26, 3, 4),

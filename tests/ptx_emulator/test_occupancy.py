@@ -31,6 +31,7 @@ class Tier(NamedTuple):
   n: int
   blocks: dict[str, int]
   dtype: str = "float32"
+  batch: int = 0  # 0: one that fills blocks
 
 
 TIERS = [
@@ -57,6 +58,10 @@ TIERS = [
     Tier("eigh", 32, {"ReduceEigh": 4, "RotateEigh": 4}),
     Tier("eigh", 64, {"ReduceEigh": 6, "RotateEigh": 5}),
     Tier("eigh", 128, {"ReduceEigh": 3, "RotateEigh": 3}),
+    Tier("eigh", 192, {"ReduceEighPanel": 2, "SolveEighLeaf": 16, "DeflateEigh": 6}),
+    Tier("eigh", 512, {"ReduceEighPanel": 2, "SolveEighLeaf": 16, "DeflateEigh": 6}, batch=8),
+    Tier("cholesky_banded", 16, {"TeamBandedCholesky": 8}, batch=1024),
+    Tier("cholesky_banded_solve", 16, {"TeamBandedSolve": 4}, batch=1024),
     Tier("svd", 6, {"SmallSvd": 9}),
     Tier("svd", 32, {"TeamSvd": 4}),
     Tier("svd", 64, {"TeamSvd": 6}),
@@ -88,8 +93,13 @@ def blocks_on_multiprocessor(threads: int, registers: int, nbytes: int) -> dict[
 
 def _job(kernel):
   """Returns the job's name in a mangled kernel, which is in an unnamed namespace."""
-  found = re.search(r"_GLOBAL__N__\w*?_cu_[0-9a-f]{8}(?:_\d+)?E?(\d+)(\w+)", kernel)
-  return found[2][:int(found[1])] if found else kernel
+  space = re.search(r"(\d+)_GLOBAL__N__", kernel)
+  if space is None:
+    return kernel
+  # The space's name may end with digits, and those of the job's length follow.
+  rest = kernel[space.end(1) + int(space[1]):]
+  length = re.match(r"E?(\d+)", rest)
+  return rest[length.end():][:int(length[1])]
 
 
 @pytest.fixture
@@ -98,10 +108,11 @@ def launches(handlers, tmp_path, monkeypatch):
   blocks."""
   file = tmp_path / "launches"
   monkeypatch.setenv("LINALG_PTX_GEOMETRY", str(file))
+  monkeypatch.setenv("LINALG_PTX_ENDS", "1")  # for products, which do run
 
   def of(tier):
     file.unlink(missing_ok=True)
-    batch = 1 << 15 if tier.n <= 16 else 1 << 10 if tier.n <= 64 else 2
+    batch = tier.batch or (1 << 15 if tier.n <= 16 else 1 << 10 if tier.n <= 64 else 3)
     ptx_calls.call(handlers, f"linalg_{tier.target}", tier.n, np.dtype(tier.dtype), batch)
     lines = [line.split() for line in file.read_text().splitlines()]
     return {_job(name): Launch(name, int(threads), int(nbytes)) for name, threads, nbytes in lines}
