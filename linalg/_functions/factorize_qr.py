@@ -185,7 +185,8 @@ class QRFactor:
     new = new[..., None] if new.ndim == 1 else new
     m, n = self.q.shape[-2:]
     if new.ndim < 2 or new.shape[-2] != m or n + new.shape[-1] > m:
-      raise incompatible("append_columns", self.q, new, names=("the factor Q", "columns"))
+      names = ("the factor Q", "columns")
+      raise incompatible_changes("append_columns", self.q, (new,), names=names)
     check_batches("append_columns", self.q, new, names=("the factor Q", "columns"))
     a, new = ffi.broadcast_batches("append_columns", (product(self.q, self.r), new), (2, 2))
     return self._of(jnp.concatenate([a, new], -1))

@@ -488,6 +488,8 @@ def test_wrong_arguments():
        r"use u\[..., None\] and v\[..., None\]"),
       (lambda: factor.update(np.ones((3, 2)), np.ones(3)), ValueError, r"weight \(3,\)"),
       (lambda: factor.update(np.ones(3), 1j), TypeError, "takes a real weight"),
+      (lambda: linalg.factorize_qr(np.ones((2, 4, 3))).append_columns(np.ones((2, 4))), ValueError,
+       r"use columns\[..., None\]"),
       (lambda: factor.replace(0, np.ones(2)), ValueError, "column"),
       (lambda: linalg.LUFactor.from_factor(np.eye(3)), TypeError, "lu_and_piv the two values that"),
       (lambda: linalg.LUFactor.from_factor((np.eye(3), np.arange(2))), ValueError, "pivots"),
