@@ -81,7 +81,8 @@ def link_names(app, doctree):
     if "/" in literal.astext():
       literal["classes"].append("path")
     cell = next((x for x in _parents(literal) if isinstance(x, nodes.entry)), None)
-    if app.env.docname == "migration" and cell and cell.parent.index(cell) == 0:
+    pages = ("migration", "migration_torch")
+    if app.env.docname in pages and cell and cell.parent.index(cell) == 0:
       continue
     text = literal.astext()
     for full in (f"linalg.{text}", text):

@@ -450,9 +450,9 @@ SOLVING: tuple[Function, ...] = (
         "det", DETERMINANTS, differs="neither overflows nor underflows on the way",
         behaviours=(Behaviour(
             "gradient and Hessian at any rank; in range whatever the order of the factors",
-            ("derivatives/test_degenerate.py::test_det_of_lower_rank",
-             "derivatives/test_degenerate.py::test_second_derivative_of_det",
-             "derivatives/test_degenerate.py::test_gradient_of_det_out_of_range")),),
+            ("derivatives/test_determinants.py::test_det_of_lower_rank",
+             "derivatives/test_determinants.py::test_second_derivative_of_det",
+             "derivatives/test_determinants.py::test_gradient_of_det_out_of_range")),),
         cases=(
             Case("det", linalg.det, _unit_scaled, (2,), _det_ratio,
                  lambda a: (np.linalg.det(a),), jnp.linalg.det, closed_form=3,

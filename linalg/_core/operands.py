@@ -152,6 +152,15 @@ def incompatible_changes(
       f"{error}. Where these are vectors, not columns of matrices, use {hint}.")
 
 
+def as_changes(name: str, factor: jax.Array, *operands: Any) -> list[jax.Array]:
+  """Arrays of the dtype of a factor that they change. Complex ones do not fit a real factor."""
+  check_arrays(name, *operands)
+  for x in operands:
+    if jnp.iscomplexobj(x) and not jnp.iscomplexobj(factor):
+      raise TypeError(f"{name}() of a real factor takes real arrays, got {jnp.result_type(x)}.")
+  return [jnp.asarray(x, factor.dtype) for x in operands]
+
+
 def check_columns(
     name: str, a: Any, b: jax.Array, columns: jax.Array, what: str = "the matrix"
 ) -> None:

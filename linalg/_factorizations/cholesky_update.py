@@ -114,32 +114,36 @@ def _phases(diagonal, turned):
   return jnp.where(turned, diagonal, 1) / size.astype(diagonal.dtype)
 
 
-def _fallback(r, w, *, downdate):
-  """The factor, for R without zeros on the diagonal.
+def _by_sums(l, p, weight):
+  """L K for K the factor of I + weight p pᴴ, of p = L⁻¹ w, and at which rows it fails.
 
-  For L = Rᴴ and p = L⁻¹ w, the factor is L K, where K is the factor of I + sign p pᴴ. Let
-  tⱼ = 1 + sign (|p₁|² + … + |pⱼ|²). Then Kⱼⱼ = √(tⱼ / tⱼ₋₁) and Kᵢⱼ = sign pᵢ p̄ⱼ / √(tⱼ tⱼ₋₁). So
-  a column of L K combines one of L with the sum of those to its right, weighted by p. Gill, Golub,
-  Murray and Saunders, Methods for modifying matrix factorizations, Math. Comp. 28 (1974), method
-  C1.
+  Let tⱼ = 1 + weight (|p₁|² + … + |pⱼ|²). Then Kⱼⱼ = √(tⱼ / tⱼ₋₁) and
+  Kᵢⱼ = weight pᵢ p̄ⱼ / √(tⱼ tⱼ₋₁). So a column of L K combines one of L with the sum of those to its
+  right, weighted by p. Gill, Golub, Murray and Saunders, Methods for modifying matrix
+  factorizations, Math. Comp. 28 (1974), method C1.
   """
-  sign = -1 if downdate else 1
-  l = adjoint(triangle(r, lower=False))
-  p = triangular_solve_p(l, w[..., None], left_side=True, lower=True)[..., 0]
   squares = p.real**2 + p.imag**2
-  total = 1 + sign * jnp.cumsum(squares, axis=-1)
+  total = 1 + weight * jnp.cumsum(squares, axis=-1)
   failed = ~((total > 0) & (total < jnp.inf))  # NaN too
   total = jnp.where(failed, 1, total)
-  index = expand(jnp.arange(r.shape[-1], dtype=jnp.int32), total)
+  index = expand(jnp.arange(p.shape[-1], dtype=jnp.int32), total)
   before = jnp.where(index == 0, 1, jnp.roll(total, 1, axis=-1))
   l = expand(l, p[..., None])
   weighted = l * p[..., None, :]
   right = jnp.flip(jnp.cumsum(jnp.flip(weighted, -1), axis=-1), -1) - weighted
-  column = sign * p.conj() / jnp.sqrt(total * before).astype(p.dtype)
+  column = (weight / jnp.sqrt(total * before)).astype(p.dtype) * p.conj()
   factor = (
       l * jnp.sqrt(total / before)[..., None, :].astype(l.dtype) + right * column[..., None, :])
+  return factor, failed
+
+
+def _fallback(r, w, *, downdate):
+  """The factor by sums, for R without zeros on the diagonal."""
+  l = adjoint(triangle(r, lower=False))
+  p = triangular_solve_p(l, w[..., None], left_side=True, lower=True)[..., 0]
+  factor, failed = _by_sums(l, p, -1 if downdate else 1)
   factor = factor * _phases(diagonal_of(l), p != 0).conj()[..., None, :]
-  order = 1 + index
+  order = expand(jnp.arange(1, r.shape[-1] + 1, dtype=jnp.int32), failed)
   first = jnp.min(jnp.where(failed, order, r.shape[-1] + 1), axis=-1, initial=r.shape[-1] + 1)
   info = jnp.where(first <= r.shape[-1], first, 0)
   return [nan_where(info != 0, triangle(adjoint(factor), lower=False), core=2), info]
@@ -164,6 +168,38 @@ cholesky_update_jvp_p, cholesky_update_vjp_p = linear_pair(
     argument=lambda r, w: (r, w),
     attributes={"downdate": False},
     forward_handler=False)
+
+
+def _weighted(r, w, weight):
+  """An update and a downdate, of which one has w = 0 and keeps the factor's bits."""
+  scaled = jnp.sqrt(jnp.abs(weight))[..., None].astype(w.dtype) * w
+  negative = (weight < 0)[..., None]  # not of NaN, which the update takes
+  factor, info = cholesky_update_p(r, jnp.where(negative, 0, scaled))
+  factor, lost = cholesky_update_p(factor, jnp.where(negative, scaled, 0), downdate=True)
+  return [factor, jnp.where(info != 0, info, lost)]
+
+
+def _weighted_jvp(primals, tangents):
+  # By sums, which have a derivative at a weight of 0 too.
+  def by_sums(r, w, weight):
+    l = adjoint(triangle(r, lower=False))
+    p = triangular_solve_p(l, w[..., None], left_side=True, lower=True)[..., 0]
+    return triangle(adjoint(_by_sums(l, p, weight[..., None])[0]), lower=False)
+
+  factor, info = weighted_update_p(*primals)
+  _, dfactor = jax.jvp(by_sums, tuple(primals), tuple(without_none(primals, tangents)))
+  known = jnp.where(info == 0, 1, jnp.nan).astype(dfactor.dtype)
+  return (factor, info), (dfactor * known[..., None, None], None)
+
+
+# The factor of A + weight w wᴴ, for real weights of any sign, and R with a positive diagonal.
+weighted_update_p: ffi.Operation = ffi.operation(
+    "cholesky_update_weighted",
+    "n n, n, () -> n n, ()",
+    [0, jnp.int32],
+    platforms=(),
+    jvp=_weighted_jvp,
+    fallback=_weighted)
 
 
 def _update(name, r, w, downdate):

@@ -81,7 +81,8 @@ lu_pivots_to_permutation_p: ffi.Operation = ffi.operation(
     fallback=lambda pivots, permutation_size: [
         jax.lax.linalg.lu_pivots_to_permutation(pivots, permutation_size)])
 
-# JAX's own derivatives of solves invert permutations with this sort; `accelerate` routes it.
+# The keys are a permutation, and the values go to the places that it names: O(n), where XLA sorts.
+# JAX's own derivatives of solves invert permutations with such a sort; `accelerate` routes it.
 inverse_permutation_p = ffi.operation(
     "linalg_inverse_permutation",
     "n, n -> n, n",

@@ -23,6 +23,7 @@ from linalg._core.checks import called, check, check_positive
 from linalg._core.edits import along, at_index, beside, row_of, without
 from linalg._core.operands import (
   as_arrays,
+  as_changes,
   as_pair,
   check_arrays,
   check_batches,
@@ -35,7 +36,7 @@ from linalg._core.operands import (
 )
 from linalg._core.public import public
 from linalg._factorizations.cholesky import cholesky_p, cholesky_solve_p
-from linalg._factorizations.cholesky_update import cholesky_update_p
+from linalg._factorizations.cholesky_update import cholesky_update_p, weighted_update_p
 from linalg._factorizations.det import SlogdetResult
 from linalg._factorizations.matmul import product
 from linalg._factorizations.triangular import triangular_solve_p
@@ -61,6 +62,20 @@ def _update(upper, info, w, downdate):
   if w.shape[-1] == 1:
     return step((upper, info), w[..., 0])[0]
   return jax.lax.scan(step, (upper, info), jnp.moveaxis(w, -1, 0))[0]
+
+
+@jax.jit
+def _weighted(upper, info, w, weight):
+  upper, info, w, weight = ffi.broadcast_batches(
+      "update", (upper, info, w, weight), (2, 0, 2, 1))
+
+  def step(factor, column):
+    upper, info = factor
+    upper, found = weighted_update_p(upper, *column)
+    return (upper, _first(info, found)), None
+
+  columns = jnp.moveaxis(w, -1, 0), jnp.moveaxis(weight, -1, 0)
+  return jax.lax.scan(step, (upper, info), columns)[0]
 
 
 @jax.jit
@@ -209,15 +224,6 @@ class CholeskyFactor:
     check_columns(name, self.upper, b, columns, "the factor")
     return self.upper.astype(columns.dtype), columns, b.ndim == 1, dtype
 
-  def _operands(self, name: str, *operands: ArrayLike) -> list[jax.Array]:
-    """Arrays of the factor's dtype. Complex ones do not fit a real factor."""
-    check_arrays(name, *operands)
-    dtype = self.upper.dtype
-    for x in operands:
-      if jnp.iscomplexobj(x) and not jnp.issubdtype(dtype, jnp.complexfloating):
-        raise TypeError(f"{name}() of a real factor takes real arrays, got {jnp.result_type(x)}.")
-    return [jnp.asarray(x, dtype) for x in operands]
-
   def _changed(self, name, changed):
     upper, info = changed
     with called(name):
@@ -269,13 +275,18 @@ class CholeskyFactor:
     x = cholesky_solve_p(self.upper, identities_like(self.upper), lower=False)
     return x.astype(self.dtype)
 
-  def update(self, w: ArrayLike) -> "CholeskyFactor":
-    """The factor of A + w wᴴ, for a vector (n,), or (..., n, k) for a change of rank k.
+  def update(self, w: ArrayLike, weight: ArrayLike | None = None) -> "CholeskyFactor":
+    """The factor of A + w wᴴ, or of A + w diag(weight) wᴴ.
 
-    Two dimensions are a matrix of k columns, for all matrices A: not vectors (batch, n), which
-    `append` and `replace` take. Use `w[..., None]` for one vector for each A.
+    Args:
+      w: a vector (n,), or (..., n, k) for a change of rank k. Two dimensions are a matrix of k
+        columns, for all matrices A: not vectors (batch, n), which `append` and `replace` take. Use
+        `w[..., None]` for one vector for each A.
+      weight: a real number, or (..., k), one for each column. Signs may differ and be traced, and
+        there are derivatives at 0.
 
-    Each column takes O(n²) operations, by `cholesky_update`.
+    Each column takes O(n²) operations, by `cholesky_update`; with a weight, two calls of it, and
+    derivatives by sums (method C1), which lose digits where the new A is nearly singular.
 
     Example:
       >>> import jax.numpy as jnp, linalg
@@ -287,19 +298,41 @@ class CholeskyFactor:
       >>> print(jnp.diagonal(factor.update(w).matrix(), axis1=-2, axis2=-1).round(4))  # rank 2
       [[2. 5.]
        [2. 5.]]
+      >>> factor = linalg.factorize_cholesky(jnp.eye(2))
+      >>> unit = jnp.array([0.0, 1.0])
+      >>> print(factor.update(unit, -0.75).lower())
+      [[1.  0. ]
+       [0.  0.5]]
     """
-    return self._update("update", w, downdate=False)
+    if weight is None:
+      return self._update("update", w, downdate=False)
+    columns = self._vectors("update", w)
+    check_arrays("update", weight)
+    if jnp.iscomplexobj(weight):
+      raise TypeError(f"update() takes a real weight, got {jnp.result_type(weight)}.")
+    weight = jnp.asarray(weight, real_dtype(self.upper.dtype))
+    weight = jnp.broadcast_to(weight, columns.shape[-1:]) if weight.ndim == 0 else weight
+    if weight.shape[-1] != columns.shape[-1]:
+      raise incompatible("update", columns, weight, names=("w", "weight"))
+    check_batches(
+        "update", self.upper, columns, weight, ranks=(2, 2, 1), names=("the factor", "w", "weight"))
+    return self._changed("update", _weighted(self.upper, self.info, columns, weight))
 
   def downdate(self, w: ArrayLike) -> "CholeskyFactor":
     """The factor of A - w wᴴ, for `w` as for `update`: vectors for a batch are `w[..., None]`."""
     return self._update("downdate", w, downdate=True)
 
-  def _update(self, name, w, downdate):
-    (w,) = self._operands(name, w)
+  def _vectors(self, name, w):
+    """The columns (..., n, k) of an update."""
+    (w,) = as_changes(name, self.upper, w)
     columns = w[..., None] if w.ndim == 1 else w
     if columns.ndim < 2 or columns.shape[-2] != self.upper.shape[-1]:
       raise incompatible_changes(name, self.upper, (w,), names=("the factor", "w"))
     check_batches(name, self.upper, columns, names=("the factor", "w"))
+    return columns
+
+  def _update(self, name, w, downdate):
+    columns = self._vectors(name, w)
     return self._changed(name, _update(self.upper, self.info, columns, downdate))
 
   def append(self, columns: ArrayLike, corner: ArrayLike) -> "CholeskyFactor":
@@ -312,7 +345,7 @@ class CholeskyFactor:
 
     The Schur complement D - Cᴴ A⁻¹ C takes a triangular solve, O(n² k) operations.
     """
-    columns, corner = self._operands("append", columns, corner)
+    columns, corner = as_changes("append", self.upper, columns, corner)
     if columns.ndim and (corner.ndim < 2 or columns.ndim == corner.ndim + 1):
       columns, corner = columns[..., None], corner[..., None, None]
     n, k = columns.shape[-2:] if columns.ndim > 1 else (None, None)
@@ -350,7 +383,7 @@ class CholeskyFactor:
 
     A triangular solve, an update and a downdate of the rows below, O(n²) operations.
     """
-    (column,) = self._operands("replace", column)
+    (column,) = as_changes("replace", self.upper, column)
     n = self.upper.shape[-1]
     if column.ndim < 1 or column.shape[-1] != n:
       raise incompatible("replace", self.upper, column, names=("the factor", "column"))

@@ -22,6 +22,7 @@ from linalg._core.checks import check_factors
 from linalg._core.edits import at_index, replaced, without
 from linalg._core.operands import (
   as_arrays,
+  as_changes,
   as_pair,
   check_arrays,
   check_batches,
@@ -51,8 +52,8 @@ class LUFactor:
   """The LU factors of square matrices A, from `factorize_lu`.
 
   It is a pytree, so transformed functions can take and return it. Derivatives of solutions and
-  determinants are with respect to `matrix`, and reuse the factors. Operands of another dtype
-  promote with the factors, as in jax.numpy.
+  determinants are with respect to `matrix`, and reuse the factors. Dtypes are as in
+  `CholeskyFactor`: a changed factor keeps its own.
 
   `pivots`, `permutation` and `info` are arrays of integers, which `jax.grad` refuses in its
   argument. For derivatives with respect to the object, use `jax.grad(..., allow_int=True)` or
@@ -171,7 +172,7 @@ class LUFactor:
     Two dimensions are a matrix of k columns, for all matrices A. Vectors (batch, n), one for each
     A, are `u[..., None]` and `v[..., None]`; see `CholeskyFactor.update`.
     """
-    u, v = self._operands("update", u, v)
+    u, v = as_changes("update", self.matrix, u, v)
     left, right = (x[..., None] if x.ndim == 1 else x for x in (u, v))
     n, names = self.matrix.shape[-1], ("the factor", "u", "v")
     if left.shape[-2:-1] != (n,) or right.shape[-2:-1] != (n,) or left.shape[-1] != right.shape[-1]:
@@ -181,12 +182,12 @@ class LUFactor:
 
   def downdate(self, u: ArrayLike, v: ArrayLike) -> "LUFactor":
     """The factors of A - u vᴴ, for `u` and `v` as for `update`."""
-    (u,) = self._operands("downdate", u)
+    (u,) = as_changes("downdate", self.matrix, u)
     return self.update(-u, v)
 
   def append(self, column: ArrayLike, row: ArrayLike, corner: ArrayLike) -> "LUFactor":
     """The factors of [[A, column], [row, corner]], for vectors (..., n) and a corner (...)."""
-    column, row, corner = self._operands("append", column, row, corner)
+    column, row, corner = as_changes("append", self.matrix, column, row, corner)
     n = self.matrix.shape[-1]
     if column.shape[-1:] != (n,) or row.shape[-1:] != (n,):
       raise incompatible("append", self.matrix, column, row, names=("the factor", "column", "row"))
@@ -212,7 +213,7 @@ class LUFactor:
       index: as for `CholeskyFactor.delete`.
       column, row: vectors (..., n). Entry `index` of the row is the one on the diagonal.
     """
-    column, row = self._operands("replace", column, row)
+    column, row = as_changes("replace", self.matrix, column, row)
     n = self.matrix.shape[-1]
     if column.shape[-1:] != (n,) or row.shape[-1:] != (n,):
       raise incompatible("replace", self.matrix, column, row, names=("the factor", "column", "row"))
@@ -223,15 +224,8 @@ class LUFactor:
     a = replaced(replaced(a, place, new_column, -1), place, new_row, -2)
     return self._of(a, outside)
 
-  def _operands(self, name: str, *operands: ArrayLike) -> list[jax.Array]:
-    check_arrays(name, *operands)
-    dtype = jnp.result_type(self.matrix, *operands)
-    return [jnp.asarray(x, compute_dtype(dtype)) for x in operands]
-
   def _of(self, a, outside=None):
-    a = a if outside is None else nan_where(outside, a, core=2)
-    dtype = self.dtype if a.dtype == self.matrix.dtype else a.dtype
-    return factor_of(a, dtype)
+    return factor_of(a if outside is None else nan_where(outside, a, core=2), self.dtype)
 
 
 def factor_of(a: jax.Array, dtype: Any) -> LUFactor:

@@ -14,6 +14,7 @@ from linalg._core.checks import check
 from linalg._core.edits import at_index, replaced, without
 from linalg._core.operands import (
   as_arrays,
+  as_changes,
   as_pair,
   check_arrays,
   check_batches,
@@ -39,8 +40,8 @@ class QRFactor:
   """The QR factors of tall or square matrices A of full rank, from `factorize_qr`.
 
   It is a pytree, so transformed functions can take and return it. Methods that change A return a
-  new object, and derivatives are with respect to the factors. Operands of another dtype promote
-  with the factors, as in jax.numpy.
+  new object, and derivatives are with respect to the factors. Dtypes are as in `CholeskyFactor`: a
+  changed factor keeps its own.
 
   `info` is an array of integers, which `jax.grad` refuses in its argument. For derivatives with
   respect to the object, use `jax.grad(..., allow_int=True)` or `jax.vjp`.
@@ -143,7 +144,7 @@ class QRFactor:
 
     The new matrix is factored, in O(m n²) operations.
     """
-    u, v = self._operands("update", u, v)
+    u, v = as_changes("update", self.q, u, v)
     left, right = (x[..., None] if x.ndim == 1 else x for x in (u, v))
     m, n = self.q.shape[-2:]
     if left.shape[-2:-1] != (m,) or right.shape[-2:-1] != (n,) or left.shape[-1] != right.shape[-1]:
@@ -153,15 +154,17 @@ class QRFactor:
 
   def downdate(self, u: ArrayLike, v: ArrayLike) -> "QRFactor":
     """The factors of A - u vᴴ, for `u` and `v` as for `update`."""
-    (u,) = self._operands("downdate", u)
+    (u,) = as_changes("downdate", self.q, u)
     return self.update(-u, v)
 
   def append_rows(self, rows: ArrayLike) -> "QRFactor":
     """The factors of A with a row (n,), or rows (..., p, n), below it.
 
+    Vectors (batch, n), one for each A, are `rows[..., None, :]`.
+
     Algorithm: QR of R with the rows below it, and one product with Q.
     """
-    (new,) = self._operands("append_rows", rows)
+    (new,) = as_changes("append_rows", self.q, rows)
     new = new[None] if new.ndim == 1 else new
     n = self.r.shape[-1]
     if new.ndim < 2 or new.shape[-1] != n:
@@ -175,13 +178,15 @@ class QRFactor:
   def append_columns(self, columns: ArrayLike) -> "QRFactor":
     """The factors of A with a column (m,), or columns (..., m, p), at its right.
 
-    The new matrix is factored, in O(m n²) operations. It may not be wider than tall.
+    Vectors (batch, m), one for each A, are `columns[..., None]`. The new matrix is factored, in
+    O(m n²) operations. It may not be wider than tall.
     """
-    (new,) = self._operands("append_columns", columns)
+    (new,) = as_changes("append_columns", self.q, columns)
     new = new[..., None] if new.ndim == 1 else new
     m, n = self.q.shape[-2:]
     if new.ndim < 2 or new.shape[-2] != m or n + new.shape[-1] > m:
-      raise incompatible("append_columns", self.q, new, names=("the factor Q", "columns"))
+      names = ("the factor Q", "columns")
+      raise incompatible_changes("append_columns", self.q, (new,), names=names)
     check_batches("append_columns", self.q, new, names=("the factor Q", "columns"))
     a, new = ffi.broadcast_batches("append_columns", (product(self.q, self.r), new), (2, 2))
     return self._of(jnp.concatenate([a, new], -1))
@@ -219,7 +224,7 @@ class QRFactor:
     return self._replaced("replace_column", index, column, -1)
 
   def _replaced(self, name, index, x, axis):
-    (x,) = self._operands(name, x)
+    (x,) = as_changes(name, self.q, x)
     a = product(self.q, self.r)
     if x.ndim < 1 or x.shape[-1] != a.shape[-3 - axis]:
       raise incompatible(name, a, x, names=("the matrix", "the vector"))
@@ -228,11 +233,6 @@ class QRFactor:
         name, index, a.shape[axis], {"the matrix": (a, 2), "the vector": (x, 1)})
     return self._of(replaced(a, place, x, axis), outside)
 
-  def _operands(self, name: str, *operands: ArrayLike) -> list[jax.Array]:
-    check_arrays(name, *operands)
-    dtype = jnp.result_type(self.q, *operands)
-    return [jnp.asarray(x, compute_dtype(dtype)) for x in operands]
-
   def _of(self, a, outside=None):
     q, r = qr_p(a)
     return self._with(q, r, outside)
@@ -240,7 +240,7 @@ class QRFactor:
   def _with(self, q, r, outside=None):
     if outside is not None:
       q, r = (nan_where(outside, x, core=2) for x in (q, r))
-    return factor_of(q, r, self.dtype if q.dtype == self.q.dtype else q.dtype)
+    return factor_of(q, r, self.dtype)
 
 
 def factor_of(q: jax.Array, r: jax.Array, dtype: Any) -> QRFactor:

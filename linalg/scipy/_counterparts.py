@@ -19,6 +19,7 @@ from linalg._core.operands import (
   real_dtype,
 )
 from linalg._core.public import public, with_types_of
+from linalg._factorizations.lu import inverse_permutation_p
 from linalg._factorizations.matmul import product
 from linalg.scipy._drivers import check_driver, check_driver_of_eigh
 from linalg.scipy._intervals import in_interval, indices, interval, size_of_interval
@@ -303,12 +304,8 @@ def lu(
   if permute_l:
     return product(permutation_matrix(permutation, a.dtype).mT, l).astype(dtype), u
   if p_indices:
-    # The inverse as a sum: a scatter or a sort has no sharding.
     index = jnp.arange(a.shape[-2], dtype=permutation.dtype)
-    places = expand(index[:, None], permutation[..., None])
-    order = jnp.sum(
-        jnp.where(permutation[..., None] == expand(index, permutation[..., None]), places, 0),
-        axis=-2, dtype=permutation.dtype)
+    _, order = inverse_permutation_p(permutation, expand(index, permutation))
     return order, l.astype(dtype), u
   return permutation_matrix(permutation, real_dtype(dtype)).mT, l.astype(dtype), u
 

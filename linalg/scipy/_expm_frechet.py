@@ -1,10 +1,9 @@
 """The Fréchet derivative of the matrix exponential, and its condition number."""
 
-from typing import Any
+from typing import Any, Literal, overload
 
 import jax
 import jax.numpy as jnp
-import jax.scipy.linalg
 from jax.typing import ArrayLike
 
 from linalg import ffi
@@ -16,24 +15,61 @@ from linalg._core.operands import (
   incompatible,
   real_dtype,
 )
-from linalg._core.public import public, with_types_of
+from linalg._core.public import public
 from linalg._functions.norms import matrix_norm
 from linalg._functions.powers import expm
 
 __all__ = ["expm_cond", "expm_frechet"]
 
 
-@with_types_of(jax.scipy.linalg.expm_frechet)
-@public("method", "compute_expm", lists=True)
+@overload
 def expm_frechet(
-    A: ArrayLike, E: ArrayLike, *, method: str | None = None, compute_expm: bool = True
+    A: ArrayLike,
+    E: ArrayLike,
+    *,
+    method: str | None = None,
+    compute_expm: Literal[True] = True,
+    check_finite: bool = True,
+) -> tuple[jax.Array, jax.Array]: ...
+
+
+@overload
+def expm_frechet(
+    A: ArrayLike,
+    E: ArrayLike,
+    *,
+    method: str | None = None,
+    compute_expm: Literal[False],
+    check_finite: bool = True,
+) -> jax.Array: ...
+
+
+@overload
+def expm_frechet(
+    A: ArrayLike,
+    E: ArrayLike,
+    *,
+    method: str | None = None,
+    compute_expm: bool = True,
+    check_finite: bool = True,
+) -> jax.Array | tuple[jax.Array, jax.Array]: ...
+
+
+@public("method", "compute_expm", "check_finite", lists=True)
+def expm_frechet(
+    A: ArrayLike,
+    E: ArrayLike,
+    *,
+    method: str | None = None,
+    compute_expm: bool = True,
+    check_finite: bool = True,
 ) -> Any:
   """The derivative of exp(A) in the direction E; `jax.scipy.linalg.expm_frechet`.
 
   Args:
     A, E: square matrices (..., n, n), whose batches broadcast.
-    method: not used.
     compute_expm: whether to return exp(A) too.
+    method, check_finite: not used.
 
   Returns:
     (exp(A), derivative), or the derivative, (..., n, n); NaN where `expm` gives NaN.
@@ -45,7 +81,7 @@ def expm_frechet(
     >>> linalg.scipy.expm_frechet(jnp.zeros((1, 1)), jnp.ones((1, 1)), compute_expm=False)
     Array([[1.]], dtype=float32)
   """
-  del method
+  del method, check_finite
   (a, e), dtype = as_arrays("expm_frechet", A, E)
   for operand, x in (("A", a), ("E", e)):
     check_square("expm_frechet", x, operand)

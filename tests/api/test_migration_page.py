@@ -1,19 +1,24 @@
-"""docs/migration.md names the functions that programs of other libraries call, and ours."""
+"""The pages of migration name the functions that programs of other libraries call, and ours."""
 
+import inspect
 import pathlib
 import re
 import types
 
 import jax.numpy as jnp
+import numpy as np
 import pytest
 import scipy.linalg
 
 import linalg
+import linalg.distributed
 import linalg.scipy
 
-PAGE = (pathlib.Path(__file__).parents[2] / "docs" / "migration.md").read_text()
+DOCS = pathlib.Path(__file__).parents[2] / "docs"
+PAGE, OTHERS = ((DOCS / f"{name}.md").read_text() for name in ("migration", "migration_torch"))
 VERSION = re.search(r"SciPy (\d+\.\d+)\.", PAGE)[1]
-JAX, SCIPY, TORCH = re.split(r"^## From .*$", PAGE, flags=re.M)[1:]
+SECTIONS = re.compile(r"^## From .*$", re.M)
+JAX, SCIPY, TORCH, CUPY = (x for page in (PAGE, OTHERS) for x in SECTIONS.split(page)[1:])
 
 
 def _names(text):
@@ -33,18 +38,39 @@ def test_all_of_scipy():
       name for name in scipy.linalg.__all__
       if callable(thing := getattr(scipy.linalg, name)) and not isinstance(thing, type)}
   left = {name for x, _ in _rows(SCIPY) for name in _names(x)}
-  missing = set(_names(SCIPY[SCIPY.index("Not here:") :]))
-  internal = {"find_best_blas_type"}
-  assert left | missing | internal == functions
+  missing = functions & set(_names(re.search(r"Not here:.*?\n\n", SCIPY, re.S)[0]))
+  assert left | missing == functions
   assert not left & missing
   assert not missing & ({*linalg.__all__} | {*linalg.scipy.__all__})
 
 
-@pytest.mark.parametrize("section", [JAX, SCIPY, TORCH], ids=["jax", "scipy", "torch"])
+def test_all_of_numpy():
+  functions = {x for x in np.linalg.__all__ if inspect.isroutine(getattr(np.linalg, x))}
+  assert {x for x, _ in _rows(JAX) for x in _names(x)} >= functions
+
+
+def test_all_of_torch():
+  """The functions of the installed PyTorch."""
+  torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+  version = re.search(r"PyTorch (\d+\.\d+),", TORCH)[1]
+  if not torch.__version__.startswith(f"{version}."):
+    pytest.skip(f"the page is about PyTorch {version}, this is {torch.__version__}")
+  functions = {
+      x for x in dir(torch.linalg)
+      if not x.startswith("_") and inspect.isbuiltin(getattr(torch.linalg, x))}
+  left = {name for x, _ in _rows(TORCH) for name in _names(x)}
+  assert len(functions) > 40
+  assert {x for x in left if "." not in x} == functions
+  assert all(hasattr(torch, x.removeprefix("torch.")) for x in left if "." in x)
+
+
+@pytest.mark.parametrize(
+    "section", [JAX, SCIPY, TORCH, CUPY], ids=["jax", "scipy", "torch", "cupy"])
 def test_what_is_here(section):
   """Each function that the table names as ours exists."""
   rows = _rows(section)
   assert len(rows) > 20
+  modules = {"scipy": linalg.scipy, "distributed": linalg.distributed}
   for left, here in rows:
     for name in _names(here):
       if name == "linalg.scipy":
@@ -54,5 +80,5 @@ def test_what_is_here(section):
       if path[0] == "jax":
         assert hasattr(jnp, path[-1])
         continue
-      module = linalg.scipy if path[:2] == ["linalg", "scipy"] else linalg
+      module = modules[path[1]] if len(path) > 2 else linalg
       assert isinstance(getattr(module, path[-1]), types.FunctionType), name

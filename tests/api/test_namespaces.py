@@ -5,6 +5,8 @@ They have the names, the signatures and the results of the installed JAX's.
 
 import functools
 import inspect
+import pathlib
+import re
 import subprocess
 import sys
 
@@ -69,6 +71,7 @@ def test_signatures(module):
 ADDED = {
     "eigh": {"subset_by_index", "subset_by_value", "driver"},
     "eigh_tridiagonal": {"subset_by_index", "check_finite", "lapack_driver"},
+    "expm_frechet": {"check_finite"},
     "inv": {"assume_a", "lower"}, "lu": {"p_indices"},
     "null_space": {"size"}, "orth": {"size"},
     "schur": {"lwork", "overwrite_a", "sort", "check_finite"}, "solve": {"transposed"}}
@@ -86,6 +89,34 @@ def test_signatures_of_scipy():
         getattr(scipy.linalg, name)).parameters.values()
         if x.name not in DEPRECATED.get(name, ())]
     assert [(x, default) for x, _, default in ours if x not in added] == theirs, name
+
+
+def _differing(name):
+  """Parameters that one side lacks, with another default, or that SciPy alone takes by position."""
+  ours, theirs = (
+      dict(inspect.signature(getattr(module, name)).parameters)
+      for module in (linalg.scipy, scipy.linalg))
+  by_keyword = inspect.Parameter.KEYWORD_ONLY
+  return (ours.keys() ^ theirs.keys()) | {
+      x for x in ours.keys() & theirs.keys()
+      if ours[x].default != theirs[x].default
+      or ours[x].kind == by_keyword != theirs[x].kind}
+
+
+def test_parameters_that_differ():
+  """The table of docs/signatures.md has all of them."""
+  page = (pathlib.Path(__file__).parents[2] / "docs" / "signatures.md").read_text()
+  section = re.search(r"^## Parameters that differ.*?(?=^## )", page, re.M | re.S)[0]
+  version = re.search(r"SciPy (\d+\.\d+)", section)[1]
+  if not scipy.__version__.startswith(f"{version}."):
+    pytest.skip(f"the page is about SciPy {version}, this is {scipy.__version__}")
+  listed = {}
+  for names, parameters in re.findall(r"^\| (`[^|]*) \| ([^|]*) \|", section, re.M):
+    for name in re.findall(r"`(\w+)`", names):
+      listed.setdefault(name, set()).update(re.findall(r"`(\w+)`", parameters))
+  both = _functions(linalg.scipy) & set(scipy.linalg.__all__)
+  assert len(both) > 90
+  assert {x: y for x in both if (y := _differing(x))} == listed
 
 
 @pytest.mark.parametrize("only", [False, True], ids=["pairs", "values"])

@@ -3,6 +3,7 @@
 If a peer fixes a problem, a test fails and the page must change.
 """
 
+import contextlib
 import importlib.metadata
 import pathlib
 import re
@@ -22,10 +23,13 @@ from sharded import collectives, make_mesh, place
 pytestmark = pytest.mark.extended
 
 PAGE = (pathlib.Path(__file__).parents[2] / "docs" / "peers.md").read_text()
-HEADER = re.search(r"\| linalg \| jax ([\d.]+) \| NumPy ([\d.]+) \| SciPy ([\d.]+) ", PAGE)
-# Maps each function to the letters of this package, jax, NumPy and SciPy; "–" means missing.
+HEADER = re.search(
+    r"\| linalg \| jax ([\d.]+) \| NumPy ([\d.]+) \| SciPy ([\d.]+) \| torch.linalg ([\d.]+) ",
+    PAGE)
+# Maps each function to the letters of this package, jax, NumPy, SciPy and PyTorch; "–" means
+# missing.
 TABLE = {
-    name: [cell.replace(" ", "").replace("2-D", "") for cell in cells.split("|")[:4]]
+    name: [cell.replace(" ", "").replace("2-D", "") for cell in cells.split("|")[:5]]
     for name, cells in re.findall(r"^\| `(\w+)` \| ([\wi\-– |]+)$", PAGE, re.MULTILINE)}
 PEERS = {
     "jax": (1, (jnp.linalg, jax.scipy.linalg, jax.lax.linalg)),
@@ -65,7 +69,9 @@ def _function(name, libraries):
   function = next((getattr(x, name) for x in libraries if hasattr(x, name)), None)
   if function is None:
     return None
-  options = {"vector_norm": {"axis": -1}, "solve_triangular": {"lower": True}}.get(name, {})
+  options = {
+      "vector_norm": {"axis": -1}, "norm": {"axis": (-2, -1)}, "solve_triangular": {"lower": True},
+  }.get(name, {})
 
   def call(*operands):
     results = function(*operands, **options)
@@ -149,6 +155,66 @@ def test_theirs(name, peer, rng):
     except Exception:  # libraries raise various errors for unsupported arguments
       passed = False
     assert passed == (letter in TABLE[name][column]), letter
+
+
+def _torch_checks(torch, name, rng):
+  """The letters of PyTorch's function, or "–"."""
+  function = getattr(torch.linalg, {"expm": "matrix_exp"}.get(name, name), None)
+  if function is None:
+    return "–"
+  options = {
+      "vector_norm": {"dim": -1}, "norm": {"dim": (-2, -1)}, "solve_triangular": {"upper": False},
+  }.get(name, {})
+
+  def call(*operands):
+    results = function(*operands, **options)
+    return list(results) if isinstance(results, tuple) else [results]
+
+  def loss(*operands):
+    return sum(
+        torch.sum(torch.abs(x) ** 2 * torch.arange(1.0, x.numel() + 1).reshape(x.shape))
+        for x in call(*operands) if x.is_floating_point() or x.is_complex())
+
+  def tensors(arrays, dtype=torch.float64):
+    return tuple(torch.tensor(np.asarray(x)).to(dtype) for x in arrays)
+
+  def batches():
+    operands = tensors(_operands(name, (2,), rng))
+    results = call(*operands)
+    for i in range(2):
+      for x, y in zip(results, call(*(x[i] for x in operands)), strict=True):
+        if not x.numel():
+          continue  # lstsq returns no singular values
+        torch.testing.assert_close(x[i], y, rtol=0, atol=1e-8)
+
+  def derivatives(arrays):
+    operands = tensors(arrays)
+    gradients = torch.func.grad(loss, tuple(range(len(operands))))(*operands)
+    slope = torch.func.jvp(loss, operands, tuple(map(torch.ones_like, operands)))[1]
+    assert all(torch.isfinite(x).all() for x in (*gradients, slope))
+
+  def halves():
+    results = call(*tensors(_operands(name, (), rng), torch.float16))
+    assert results[0].dtype in (torch.float16, torch.complex32, torch.int32, torch.int64)
+
+  checks = {
+      "b": batches, "d": lambda: derivatives(_operands(name, (), rng)),
+      "e": lambda: derivatives(_degenerate(name, rng)), "h": halves}
+  letters = ""
+  for letter, check in checks.items():
+    with contextlib.suppress(Exception):  # various errors for unsupported arguments
+      check()
+      letters += letter
+  return letters + ("i" if hasattr(torch.linalg, f"{name}_ex") else "")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", TABLE)
+def test_torch(name, rng):
+  torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+  if not torch.__version__.startswith(f"{HEADER[4]}."):
+    pytest.skip(f"the page is about PyTorch {HEADER[4]}, this is {torch.__version__}")
+  assert _torch_checks(torch, name, rng) == TABLE[name][4]
 
 
 def test_stock_lstsq():

@@ -22,7 +22,7 @@ from linalg._factorizations import (
   solve_logdet,
   svd,
 )
-from linalg.structured import _block_tridiagonal as block_tridiagonal
+from linalg.structured import _block_tridiagonal_operations as block_tridiagonal
 from quick import quick_jit
 
 ONE_IN = 5
@@ -252,7 +252,7 @@ def test_block_tridiagonal(steps, d, k, dtype, rng):
 
   @quick_jit
   def transposed(diagonal, lower, x, x_ct, logdet_ct):
-    kind = block_tridiagonal._operations(steps)
+    kind = block_tridiagonal.operations_of(steps)
     formula = functools.partial(block_tridiagonal._tangents, kind, diagonal, lower, x)
     return jax.linear_transpose(
         lambda *tangents: tuple(formula(*tangents)), diagonal, lower, x)((x_ct, logdet_ct))

@@ -19,7 +19,7 @@ from linalg._catalogue import structured as recursions
 from linalg._factorizations import cholesky, det, lu, solve
 from linalg._factorizations.cholesky_jittered import cholesky_jittered_p
 from linalg.scipy._banded import banded_solve_p, cholesky_banded_p, cholesky_banded_solve_p
-from linalg.structured import _block_tridiagonal as structured
+from linalg.structured import _block_tridiagonal_operations as structured
 from linalg.structured import _kalman_operations as kalman
 from linalg.structured import _steps
 

@@ -15,7 +15,7 @@ import matrices
 import sharded
 from linalg import structured
 from linalg._catalogue import structured as operands
-from linalg.structured import _block_tridiagonal as operations
+from linalg.structured import _block_tridiagonal_operations as operations
 from linalg.structured import _partition as partition
 from quick import quick_jit
 

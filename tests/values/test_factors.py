@@ -98,6 +98,29 @@ def test_results_of_a_factor(dtype, rng):
   np.testing.assert_array_equal(sign, np.ones(3))
 
 
+def test_weights(dtype, rng):
+  """Weights of either sign and 0, one for each column and matrix. One that fails does so alone."""
+  a = _definite(rng, (3,), dtype)
+  factor = linalg.factorize_cholesky(a)
+  w = np.stack([_vector(rng, (3,), dtype), _vector(rng, (3,), dtype)], -1)
+  weights = np.array([[2, -0.1], [-0.2, 0], [0, 0.5]], np.finfo(dtype).dtype)
+  update = quick_jit(lambda f, w, weight: f.update(w, weight))
+  changed = a + (w * weights[:, None]) @ checks.adjoint(w)
+  found = update(factor, w, weights)
+  _agrees(found, changed)
+  _agrees(factor.update(w[0], 2), a + 2 * w[0] @ checks.adjoint(w[0]))
+  _agrees(factor.update(w[0, :, 0], -0.1), a - 0.1 * np.outer(w[0, :, 0], w[0, :, 0].conj()))
+  np.testing.assert_array_equal(update(factor, w, 0 * weights).upper, factor.upper)
+  for wrong, info in ((-1e4, None), (np.nan, 1)):
+    weights[1, 0] = wrong
+    failed = update(factor, w, weights)
+    assert failed.info[1] == info if info else failed.info[1] > 0
+    np.testing.assert_array_equal(np.delete(failed.info, 1), 0)
+    assert np.isnan(failed.upper[1]).all()
+    for other in (0, 2):
+      np.testing.assert_array_equal(failed.upper[other], found.upper[other])
+
+
 def test_failures_alone(dtype, rng):
   """A matrix that fails is NaN with its info. The bits of the others are those alone."""
   a, w = _definite(rng, (3,), dtype), _vector(rng, (3,), dtype)
@@ -162,7 +185,9 @@ CHANGES = {
     "delete": lambda f, w, d: f.delete(jnp.int32(1)),
     "replace": lambda f, w, d: f.replace(1, _column(w, d)),
     "update": lambda f, w, d: f.update(w),
-    "downdate": lambda f, w, d: f.downdate(w * 0.3)}
+    "downdate": lambda f, w, d: f.downdate(w * 0.3),
+    "weighted": lambda f, w, d: f.update(w, (d - 2.1) / 10),
+    "no weight": lambda f, w, d: f.update(jnp.stack([w, w**2], -1), d - 2)}
 
 
 def _appended(a, w, d):
@@ -179,17 +204,21 @@ DENSE = {
     "delete": lambda a, w, d: jnp.delete(jnp.delete(a, 1, 0), 1, 1),
     "replace": _replaced,
     "update": lambda a, w, d: a + jnp.outer(w, w.conj()),
-    "downdate": lambda a, w, d: a - 0.09 * jnp.outer(w, w.conj())}
+    "downdate": lambda a, w, d: a - 0.09 * jnp.outer(w, w.conj()),
+    "weighted": lambda a, w, d: a + (d - 2.1) / 10 * jnp.outer(w, w.conj()),
+    "no weight": lambda a, w, d: a + (d - 2).astype(a.dtype) * (
+        jnp.outer(w, w.conj()) + jnp.outer(w**2, (w**2).conj()))}
 
 
 QUICK = pytest.mark.parametrize("change", [
-    pytest.param(x, marks=pytest.mark.extended if x == "replace" else ()) for x in CHANGES])
+    pytest.param(x, marks=pytest.mark.extended if x in ("replace", "weighted") else ())
+    for x in CHANGES])
 
 
 @QUICK
 def test_derivatives(change, rng):
   """First and second order, against those of the changed matrix."""
-  dtype = np.complex128 if change == "append" else np.float64
+  dtype = np.complex128 if change in ("append", "no weight") else np.float64
   operands = _definite(rng, (), dtype, 4), _vector(rng, (), dtype, 4), np.float64(2)
   moved = _definite(rng, (), dtype, 4), _vector(rng, (), dtype, 4), np.float64(0.3)
 
@@ -422,18 +451,22 @@ def test_derivatives_of_factors_that_are_there(rng):
 
 @pytest.mark.usefixtures("standard_promotion")
 def test_operands_of_another_dtype(rng):
-  """Changed Cholesky factors keep their dtype. The others promote, and all solutions do."""
+  """Changed factors keep their dtype, as a scan needs. Solutions promote."""
   a, w = _definite(rng, (), np.float32), _vector(rng, (), np.float64)
   positive, general, tall = (
       getattr(linalg, f"factorize_{kind}")(a) for kind in ("cholesky", "lu", "qr"))
-  for changed in (positive.update(w), positive.append(w, 9.0), positive.replace(0, w + 9)):
-    assert changed.dtype == changed.upper.dtype == np.float32
-  assert general.update(w, w).dtype == general.append(w, w, 9.0).dtype == np.float64
-  assert tall.update(w, w).dtype == tall.append_rows(w).dtype == np.float64
+  for changed in (
+      positive.update(w), positive.update(w, 2.0), positive.append(w, 9.0),
+      positive.replace(0, w + 9), general.update(w, w), general.append(w, w, 9.0),
+      general.replace(1, w, w), tall.downdate(w, w), tall.append_rows(w), tall.replace_row(0, w)):
+    assert changed.dtype == np.float32
+    assert {x.dtype.name for x in jax.tree.leaves(changed)} == {"float32", "int32"}
   for factor in (positive, general, tall):
     assert factor.solve(w).dtype == np.float64
     assert factor.solve(w.astype(np.complex64)).dtype == np.complex64
-  assert general.update(1j * w, w).dtype == np.complex128
+  for call in (lambda: general.update(1j * w, w), lambda: tall.append_rows(1j * w)):
+    with pytest.raises(TypeError, match="takes real arrays"):
+      call()
   assert positive.append(w.astype(np.float32), 9).dtype == np.float32
   half = linalg.factorize_cholesky(a.astype(jnp.float16))
   assert half.upper.dtype == np.float32 and half.logdet().dtype == jnp.float16
@@ -453,6 +486,10 @@ def test_wrong_arguments():
        r"u \(4, 3\) and v \(4, 3\).* use u\[..., None\] and v\[..., None\]"),
       (lambda: linalg.factorize_qr(np.eye(3)).update(np.ones((4, 3)), np.ones((4, 3))), ValueError,
        r"use u\[..., None\] and v\[..., None\]"),
+      (lambda: factor.update(np.ones((3, 2)), np.ones(3)), ValueError, r"weight \(3,\)"),
+      (lambda: factor.update(np.ones(3), 1j), TypeError, "takes a real weight"),
+      (lambda: linalg.factorize_qr(np.ones((2, 4, 3))).append_columns(np.ones((2, 4))), ValueError,
+       r"use columns\[..., None\]"),
       (lambda: factor.replace(0, np.ones(2)), ValueError, "column"),
       (lambda: linalg.LUFactor.from_factor(np.eye(3)), TypeError, "lu_and_piv the two values that"),
       (lambda: linalg.LUFactor.from_factor((np.eye(3), np.arange(2))), ValueError, "pivots"),
