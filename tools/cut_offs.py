@@ -32,8 +32,9 @@ import crossover  # noqa: E402
 
 CUDA, PYTHON = "kernels/cuda/tuning.h", "linalg/_core/tuning.py"
 CROSSOVERS = {CUDA: "cuda_tuned.json", PYTHON: "limits_tuned.json"}
-BYTES = {"f32": 4, "f64": 8}
-DTYPES = {"f32": "float32", "f64": "float64"}
+BYTES = {"f32": 4, "f64": 8, "c64": 8}
+DTYPES = {"f32": "float32", "f64": "float64", "c64": "complex64"}
+BOTH = ("f32", "f64")
 # Times of the same path differ by this factor from build to build.
 NOISE = 1.05
 # The least number of sizes for a decision.
@@ -87,7 +88,7 @@ class CutOff(NamedTuple):
 
   @property
   def name(self) -> str:
-    return self.constant if len(self.dtypes) == len(BYTES) else f"{self.constant}, {self.dtypes[0]}"
+    return self.constant if self.dtypes == BOTH else f"{self.constant}, {self.dtypes[0]}"
 
   @property
   def file(self) -> str:
@@ -138,7 +139,6 @@ def arrays(squares: int, columns: int) -> Key:
   return lambda cell: (squares * cell.n + columns) * cell.n * cell.size
 
 
-BOTH = tuple(BYTES)
 FIRST, SECOND = r" = sizeof\(E\) == 4 +\? ", r" = sizeof\(E\) == 4 +\? \d+ +: "
 
 
@@ -226,6 +226,9 @@ CUT_OFFS = [
     of_shapes("kJacobiBlocksBatch", 1, 16, "svd", batch, [(x, 192) for x in (1, 2, 3, 4, 8, 12)],
               first=True),
     of_shapes("kGlobalBatch", 4, 64, "eig", batch, [(x, 100) for x in (4, 12, 23, 24, 40)],
+              first=True),
+    # All batches are at least the largest kGlobalBatch. Smaller orders fit in shared memory.
+    of_shapes("kMultishiftSchur", 48, 320, "eig", side, of_one(64, 100, 160, 256), ("c64",),
               first=True),
     # All batches are below the least kFewTridiagonal, and all of its orders above the largest here.
     of_shapes("kLongTridiagonal", 32, 512, "tridiagonal_solve", side,

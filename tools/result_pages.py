@@ -334,7 +334,7 @@ README = {
     "readme-small": readme_small, "readme-clients": readme_clients, "readme-speed": readme_speed,
     "readme-slower": readme_slower}
 
-# docs/speed_recursions.md
+# docs/speed_recursions.md, docs/peers.md
 
 
 def _contenders(kind: str, columns: list[str], name: Callable[[Row], str]) -> str:
@@ -393,7 +393,14 @@ def recursions_subset() -> str:
       "subset", ["whole"], lambda cell: f"`{cell['operation']}`, {cell['dtype']}{_gradient(cell)}")
 
 
+def peers_factors() -> str:
+  return _contenders(
+      "cholesky-factors", ["cholops", "again"],
+      lambda cell: f"{cell['change']}, {cell['batch']} × n = {cell['n']}{_gradient(cell)}")
+
+
 RECURSIONS = {
+    "peers-factors": peers_factors,
     "recursions-block-tridiagonal": recursions_block_tridiagonal,
     "recursions-long": recursions_long, "recursions-kalman": recursions_kalman,
     "recursions-densities": recursions_densities, "recursions-subset": recursions_subset}

@@ -45,13 +45,19 @@ struct TeamEig {
   Offset<C> x;
 
   __device__ void Run(const Team& team, int64_t i, char* slice) const {
+    RunWith(team, i, slice, team::PlainIteration());
+  }
+
+  template <class Iteration>
+  __device__ void RunWith(const Team& team, int64_t i, char* slice,
+                          const Iteration& iteration) const {
     const int n = problem.n;
     const int64_t offset = i * problem.Size();
     const team::SchurWork<E> work = offsets.In(slice);
     const team::Balanced<V> balanced{diagonal.In(slice), order.In(slice)};
     LoadMatrix(team, problem.a + offset, n, n, work.Input(), work.ld);
     const int info =
-        team::Eig<kVectors>(team, n, work, balanced, x.In(slice), problem.values + i * n,
+        team::Eig<kVectors>(team, n, work, iteration, balanced, x.In(slice), problem.values + i * n,
                             problem.left != nullptr ? problem.left + offset : nullptr,
                             problem.right != nullptr ? problem.right + offset : nullptr);
     StoreInfo(team, info, problem.info + i);
@@ -71,7 +77,7 @@ void RunTeamEig(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
       .diagonal = layout.Take<V>(problem.n),
       .order = layout.Take<int32_t>(problem.n),
       .x = layout.Take<Complex<V>>(kVectors ? problem.n * int64_t{offsets.ld} : 0)};
-  LaunchTeamsAnywhere(stream, scratch, job, batch, LargeTeamSize(problem.n), layout);
+  LaunchSchur<E>(stream, scratch, job, batch, problem.n, layout);
 }
 
 // Xgeev has a race between host threads before CUDA 13.0 Update 1.

@@ -32,8 +32,8 @@ __global__ void __launch_bounds__(kBlockThreads, kResidentThreads / kBlockThread
   }
 }
 
-// One matrix per team. If kGlobal is true, a block's slices are in `global` memory. Otherwise that
-// is unused.
+// One matrix per team. If kGlobal is true, a block's slices are in `global` memory, and a job may
+// take shared memory besides. Otherwise `global` is unused.
 template <bool kGlobal, class Job>
 __global__ void __launch_bounds__(Job::kMostThreads, kResidentThreads / Job::kMostThreads)
     RunTeams(const Job job, int64_t batch, int team_size, int64_t bytes, char* global) {
@@ -44,7 +44,11 @@ __global__ void __launch_bounds__(Job::kMostThreads, kResidentThreads / Job::kMo
   const int64_t step = static_cast<int64_t>(gridDim.x) * teams;
   char* const slices = kGlobal ? global + blockIdx.x * teams * bytes : memory;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * teams + mine; i < batch; i += step) {
-    job.Run(team, i, slices + mine * bytes);
+    if constexpr (requires { job.Run(team, i, slices, memory); }) {
+      job.Run(team, i, slices + mine * bytes, memory);
+    } else {
+      job.Run(team, i, slices + mine * bytes);
+    }
   }
 }
 
@@ -140,8 +144,20 @@ void LaunchWarps(cudaStream_t stream, const Job& job, int64_t batch, const Share
          batch, bytes);
 }
 
-// LaunchTeams for slices that may be too large for shared memory. Slices that are too large go to
-// scratch memory, for at most kGlobalBlocks blocks.
+// LaunchTeams for slices in scratch memory, for at most kGlobalBlocks blocks. The job gets `bytes`
+// of shared memory.
+template <class Job>
+void LaunchTeamsInGlobal(cudaStream_t stream, DeviceScratch& scratch, const Job& job, int64_t batch,
+                         int team_size, const SharedLayout& layout, int64_t bytes = 0) {
+  if (batch == 0) return;
+  const int64_t blocks = std::min(batch, kGlobalBlocks);
+  char* const global = scratch.Take<char>(blocks * layout.bytes());
+  if (bytes + kReductionBytes > kBlockBytes) AllowShared(&RunTeams<true, Job>, bytes);
+  Launch(stream, blocks, team_size, bytes, &RunTeams<true, Job>, job, batch, team_size,
+         layout.bytes(), global);
+}
+
+// LaunchTeams, or LaunchTeamsInGlobal where slices are too large for shared memory.
 template <class Job>
 void LaunchTeamsAnywhere(cudaStream_t stream, DeviceScratch& scratch, const Job& job, int64_t batch,
                          int team_size, const SharedLayout& layout) {
@@ -149,10 +165,7 @@ void LaunchTeamsAnywhere(cudaStream_t stream, DeviceScratch& scratch, const Job&
   if (layout.bytes() <= SharedBytes()) {
     return LaunchTeams(stream, job, batch, team_size, layout);
   }
-  const int64_t blocks = std::min(batch, kGlobalBlocks);
-  char* const global = scratch.Take<char>(blocks * layout.bytes());
-  Launch(stream, blocks, team_size, 0, &RunTeams<true, Job>, job, batch, team_size, layout.bytes(),
-         global);
+  LaunchTeamsInGlobal(stream, scratch, job, batch, team_size, layout);
 }
 
 template <class Body>

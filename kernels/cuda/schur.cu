@@ -1,8 +1,9 @@
 // Schur factors, A = Z T Zᴴ. T is upper triangular, or quasi-triangular where A is real.
 //
 // A team of threads per matrix works in shared memory if the matrix and Z fit. Otherwise a block
-// works in global memory. cuSOLVER has no such routine. A matrix that holds NaN or Inf, or whose
-// iteration does not end, gets NaN; info is -1, or LAPACK's.
+// works in global memory, with many shifts at a time for complex matrices. cuSOLVER has no such
+// routine. A matrix that holds NaN or Inf, or whose iteration does not end, gets NaN; info is -1,
+// or LAPACK's.
 #include "kernels/cuda/schur_work.h"
 
 #include "kernels/handlers.h"
@@ -27,11 +28,17 @@ struct TeamSchur {
   SchurOffsets<E> offsets;
 
   __device__ void Run(const Team& team, int64_t i, char* slice) const {
+    RunWith(team, i, slice, team::PlainIteration());
+  }
+
+  template <class Iteration>
+  __device__ void RunWith(const Team& team, int64_t i, char* slice,
+                          const Iteration& iteration) const {
     const int n = problem.n;
     const int64_t offset = i * n * n;
     const team::SchurWork<E> work = offsets.In(slice);
     LoadMatrix(team, problem.a + offset, n, n, work.Input(), work.ld);
-    const auto made = team::SchurFactors(team, n, work);
+    const auto made = team::SchurFactors(team, n, work, iteration);
     StoreMatrix(team, n, n, problem.form + offset, made.form);
     StoreMatrix(team, n, n, problem.vectors + offset, made.vectors);
     StoreInfo(team, made.info, problem.info + i);
@@ -55,7 +62,7 @@ void Schur(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer a, Result 
                                   .info = Elements<int32_t>(info, batch, {}, "info")};
     const TeamSchur<E> job{.problem = problem,
                            .offsets = TakeSchurWork<E>(layout, n, LargeTeamSize(n), true)};
-    LaunchTeamsAnywhere(stream, scratch, job, batch, LargeTeamSize(n), layout);
+    LaunchSchur<E>(stream, scratch, job, batch, n, layout);
   });
 }
 

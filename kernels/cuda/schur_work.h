@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/cuda/launch.h"
-#include "kernels/team/schur.h"
+#include "kernels/team/multishift.h"
 
 namespace linalg::cuda {
 
@@ -30,6 +30,35 @@ SchurOffsets<E> TakeSchurWork(SharedLayout& layout, int n, int team_size, bool v
           .taus = layout.Take<E>(n),
           .partial = layout.Take<E>(team_size),
           .ld = ToInt(ld)};
+}
+
+// A job whose Schur forms are made by many shifts at a time, with windows in shared memory.
+template <class E, class Job>
+struct WithMultishift {
+  static constexpr int kMostThreads = Job::kMostThreads;
+  Job job;
+
+  __device__ void Run(const Team& team, int64_t i, char* slice, char* shared) const {
+    job.RunWith(team, i, slice,
+                team::MultishiftIteration<E>{.work = {.memory = reinterpret_cast<E*>(shared)}});
+  }
+};
+
+// Runs a job that makes Schur forms of n by n matrices. Complex ones in global memory take many
+// shifts at a time.
+template <class E, class Job>
+void LaunchSchur(cudaStream_t stream, DeviceScratch& scratch, const Job& job, int64_t batch, int n,
+                 const SharedLayout& layout) {
+  const int team_size = LargeTeamSize(n);
+  if constexpr (kComplexElement<E>) {
+    const int64_t elements = team::MultishiftWork<E>::Elements(team_size), shared = SharedBytes();
+    const int64_t bytes = elements * static_cast<int64_t>(sizeof(E));
+    if (layout.bytes() > shared && bytes <= shared && n >= kMultishiftSchur) {
+      return LaunchTeamsInGlobal(stream, scratch, WithMultishift<E, Job>{job}, batch, team_size,
+                                 layout, bytes);
+    }
+  }
+  LaunchTeamsAnywhere(stream, scratch, job, batch, team_size, layout);
 }
 
 }  // namespace linalg::cuda

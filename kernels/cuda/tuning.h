@@ -128,6 +128,9 @@ inline constexpr int64_t kPanelScratchBytes = int64_t{2} << 30;
 inline constexpr int64_t kGlobalBatch = 24;
 // The largest n of general eigenproblems by a team, whatever the batch: cuda_global.json.
 inline constexpr int64_t kTeamEig = 64;
+// The least n of complex Schur forms in global memory with many shifts at a time:
+// cuda_multishift.json.
+inline constexpr int64_t kMultishiftSchur = 48;
 // Blocks that work in global memory at a time, and their threads: cuda_global.json.
 inline constexpr int64_t kGlobalBlocks = 2 * 132;
 inline constexpr int kGlobalThreads = 256;

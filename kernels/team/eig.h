@@ -9,15 +9,15 @@ namespace linalg::team {
 // Computes the eigenvalues of work.Input(). If kVectors is true, it also computes the eigenvectors
 // that are not null, row-major (n, n). Results are NaN where info is not 0. x is a workspace of (n,
 // work.ld) for vectors. Returns Schur's info.
-template <bool kVectors, class Team, class E>
-LINALG_TEAM int Eig(const Team& team, int n, const SchurWork<E>& work,
+template <bool kVectors, class Team, class E, class Iteration>
+LINALG_TEAM int Eig(const Team& team, int n, const SchurWork<E>& work, const Iteration& iteration,
                     Balanced<RealElement<E>> balanced, Complex<RealElement<E>>* x,
                     Complex<RealElement<E>>* values, Complex<RealElement<E>>* left,
                     Complex<RealElement<E>>* right) {
   using V = RealElement<E>;
   using C = Complex<V>;
   V unscale = V(1);
-  const int info = Schur<kVectors>(team, n, work, balanced, unscale);
+  const int info = Schur<kVectors>(team, n, work, iteration, balanced, unscale);
   const E* const t = kVectors ? work.t : work.Input();
   team.Phase([&](int thread) {
     for (int k = thread; k < n; k += team.size()) {

@@ -61,6 +61,11 @@ class QrIteration {
     return end + 1;
   }
 
+  // The first row of the block without negligible elements below the diagonal that ends at `end`.
+  LINALG_TEAM int BlockBegin(int end) const {
+    return LastOf(0, end, [&](int k) { return IsNegligible(k); });
+  }
+
  private:
   LINALG_TEAM E& At(int i, int j) const { return h_[i * ld_ + j]; }
   LINALG_TEAM V Size(int i, int j) const { return Magnitude(At(i, j)); }
@@ -83,10 +88,6 @@ class QrIteration {
           return best;
         })
         .index;
-  }
-
-  LINALG_TEAM int BlockBegin(int end) const {
-    return LastOf(0, end, [&](int k) { return IsNegligible(k); });
   }
 
   // One eigenvalue, or a block of two.
@@ -194,13 +195,21 @@ class QrIteration {
   E* z_;
 };
 
+// QrIteration as an argument of Schur.
+struct PlainIteration {
+  template <bool kVectors, class Team, class E>
+  LINALG_TEAM int Run(const Team& team, int n, E* h, int ld, E* z) const {
+    return QrIteration<kVectors, Team, E>(team, n, h, ld, z).Run();
+  }
+};
+
 // Makes T in work.t and Z in work.z from the operand. Without kVectors only T's diagonal blocks are
 // made, in the operand's place.
 //
 // T is that of A / unscale. If `balanced` has memory, A is balanced first, and T is the balanced
-// matrix's. Returns 0, -1 for a matrix that is not finite, or the result of QrIteration::Run.
-template <bool kVectors, class Team, class E>
-LINALG_TEAM int Schur(const Team& team, int n, const SchurWork<E>& work,
+// matrix's. Returns 0, -1 for a matrix that is not finite, or the result of the iteration.
+template <bool kVectors, class Iteration, class Team, class E>
+LINALG_TEAM int Schur(const Team& team, int n, const SchurWork<E>& work, const Iteration& iteration,
                       Balanced<RealElement<E>> balanced, RealElement<E>& unscale) {
   using V = RealElement<E>;
   E* const a = work.Input();
@@ -235,7 +244,7 @@ LINALG_TEAM int Schur(const Team& team, int n, const SchurWork<E>& work,
       }
     });
   }
-  return QrIteration<kVectors, Team, E>(team, n, t, ld, work.z).Run();
+  return iteration.template Run<kVectors>(team, n, t, ld, work.z);
 }
 
 // A's T as Schur leaves it, times the power of two by which A was divided.
@@ -256,11 +265,12 @@ struct SchurOutcome {
 };
 
 // A = Z T Zᴴ for A = work.Input(), which is not balanced.
-template <class Team, class E>
-LINALG_TEAM SchurOutcome<E> SchurFactors(const Team& team, int n, const SchurWork<E>& work) {
+template <class Team, class E, class Iteration>
+LINALG_TEAM SchurOutcome<E> SchurFactors(const Team& team, int n, const SchurWork<E>& work,
+                                         const Iteration& iteration) {
   using V = RealElement<E>;
   V unscale = V(1);
-  const int info = Schur<true>(team, n, work, Balanced<V>{}, unscale);
+  const int info = Schur<true>(team, n, work, iteration, Balanced<V>{}, unscale);
   return {.form = {.outcome = {.a = work.t, .ld = work.ld, .info = info}, .unscale = unscale},
           .vectors = {.a = work.z, .ld = work.ld, .info = info},
           .info = info};

@@ -16,6 +16,7 @@
 #include "kernels/team/gram_jacobi.h"
 #include "kernels/team/hessenberg.h"
 #include "kernels/team/lu.h"
+#include "kernels/team/multishift.h"
 #include "kernels/team/qr.h"
 #include "kernels/team/qr_panel.h"
 #include "kernels/team/schur.h"
@@ -510,19 +511,32 @@ struct SchurMemory {
   int ld;
 };
 
-template <class Teams, class E>
+// run(iteration) with windows of so many rows, or with the plain iteration for 0.
+template <int kRows, class E, class Run>
+int WithIteration(int team_size, Run&& run) {
+  if constexpr (kRows == 0) {
+    return run(PlainIteration());
+  } else {
+    std::vector<E> memory(MultishiftWork<E, kRows>::Elements(team_size));
+    return run(MultishiftIteration<E, kRows>{.work = {.memory = memory.data()}});
+  }
+}
+
+template <int kRows = 0, class Teams, class E>
 int RunSchur(const Teams& teams, int n, const E* a, int ld, E* t, E* z) {
   SchurMemory<E> memory(teams.size(), n, a, ld);
   const SchurWork<E> work = memory.Work();
-  return teams.Run([&](const auto& team) {
-    const auto made = SchurFactors(team, n, work);
-    Write(team, n, n, made.form, t, ld);
-    Write(team, n, n, made.vectors, z, ld);
-    return made.info;
+  return WithIteration<kRows, E>(teams.size(), [&](const auto& iteration) {
+    return teams.Run([&](const auto& team) {
+      const auto made = SchurFactors(team, n, work, iteration);
+      Write(team, n, n, made.form, t, ld);
+      Write(team, n, n, made.vectors, z, ld);
+      return made.info;
+    });
   });
 }
 
-template <class Teams, class E>
+template <int kRows = 0, class Teams, class E>
 int RunEig(const Teams& teams, int n, const E* a, int ld, bool vectors,
            Complex<RealElement<E>>* values, Complex<RealElement<E>>* left,
            Complex<RealElement<E>>* right) {
@@ -533,9 +547,12 @@ int RunEig(const Teams& teams, int n, const E* a, int ld, bool vectors,
   std::vector<V> diagonal(n);
   std::vector<int> places(n);
   const Balanced<V> balanced{diagonal.data(), places.data()};
-  return teams.Run([&](const auto& team) {
-    return vectors ? Eig<true>(team, n, work, balanced, x.data(), values, left, right)
-                   : Eig<false>(team, n, work, balanced, x.data(), values, left, right);
+  return WithIteration<kRows, E>(teams.size(), [&](const auto& iteration) {
+    return teams.Run([&](const auto& team) {
+      return vectors
+                 ? Eig<true>(team, n, work, iteration, balanced, x.data(), values, left, right)
+                 : Eig<false>(team, n, work, iteration, balanced, x.data(), values, left, right);
+    });
   });
 }
 

@@ -114,3 +114,21 @@ using linalg::Triangle;
 
 LINALG_TEST_FUNCTIONS(float32, float)
 LINALG_TEST_FUNCTIONS(complex128, Complex<double>)
+
+// Windows of 8 rows, and those of CUDA's jobs.
+#define LINALG_MULTISHIFT_FUNCTIONS(suffix, E)                                                    \
+  extern "C" int schur_windows_##suffix(int size, int order, int n, const E* a, int ld,           \
+                                        int is_small, E* t, E* z) {                               \
+    const SerialTeam team(size, Order(order));                                                    \
+    return is_small ? RunSchur<8>(team, n, a, ld, t, z)                                           \
+                    : RunSchur<kMultishiftWindow<E>>(team, n, a, ld, t, z);                       \
+  }                                                                                               \
+  extern "C" int eig_windows_##suffix(int size, int order, int n, const E* a, int ld,             \
+                                      int is_small, int vectors, E* values, E* left, E* right) {  \
+    const SerialTeam team(size, Order(order));                                                    \
+    return is_small ? RunEig<8>(team, n, a, ld, vectors, values, left, right)                     \
+                    : RunEig<kMultishiftWindow<E>>(team, n, a, ld, vectors, values, left, right); \
+  }
+
+LINALG_MULTISHIFT_FUNCTIONS(complex64, Complex<float>)
+LINALG_MULTISHIFT_FUNCTIONS(complex128, Complex<double>)

@@ -336,6 +336,16 @@ constexpr auto kTryEig = [](const auto& teams, Kind kind, int n, Results& result
   }
 };
 
+// Windows of 8 rows, for complex matrices.
+constexpr auto kTryMultishift = [](const auto& teams, Kind kind, int n, Results& results) {
+  if constexpr (kComplexElement<E>) {
+    const auto a = Matrix(kind, n, n);
+    auto t = a, z = a;
+    results.Add(RunSchur<8>(teams, n, a.data(), LdOf(n), t.data(), z.data()));
+    results.Add(t), results.Add(z);
+  }
+};
+
 // Runs on a part of a warp and, if possible, on two warps, which use order `large`.
 template <class Try>
 void Check(const char* name, std::optional<int> large, const Try& try_on, int part = 4) {
@@ -371,6 +381,7 @@ void CheckAll() {
   Check("hessenberg", 35, kTryHessenberg);
   Check("schur", 5, kTrySchur);
   Check("eig", 5, kTryEig);
+  Check("multishift", 12, kTryMultishift);
 }
 
 // A barrier is missing here: every thread reads a value between two phases, and the next phase

@@ -334,7 +334,7 @@ def test_what_one_thread_works_in():
       ("kThreadQrBytes", "qr", r"bytes, as n = (\d+) in float32 and (\d+) in float64 \|")):
     cut_off = _named(name)
     limit = cut_offs.value_of(cut_off, FILES[cut_off.file])
-    for largest, dtype in zip(map(int, re.search(words, page).groups()), cut_offs.BYTES,
+    for largest, dtype in zip(map(int, re.search(words, page).groups()), cut_offs.BOTH,
                               strict=True):
       key = lambda n: cut_off.key(cut_offs.Cell(op, n, 1, dtype))  # noqa: B023
       assert key(largest) <= limit < key(largest + 1), name

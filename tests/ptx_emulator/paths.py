@@ -73,6 +73,39 @@ def test_in_global_memory(name, dtype, rng, monkeypatch):
   _check(case, dtype, rng, shapes)
 
 
+# Two matrices do not fit in this shared memory, but two windows do.
+@pytest.mark.parametrize("dtype, n", [(np.complex64, 80), (np.complex128, 64)], ids=[
+    "complex64", "complex128"])
+def test_schur_by_windows(dtype, n, rng, monkeypatch):
+  """Bad matrices are alone. A matrix has the same bits in any batch."""
+  monkeypatch.setenv("LINALG_PTX_SHARED", "99")
+  a = matrices.general(rng, (3,), n, n, dtype)
+  a[1, 3, 4] = np.nan
+  a[2] *= np.logspace(0, -12, n)
+  t, z, info = map(np.asarray, linalg.schur_ex(a))
+  np.testing.assert_array_equal(info, [0, -1, 0])
+  for x in (t, z):
+    np.testing.assert_array_equal(np.isnan(x).reshape(3, -1).any(-1), info != 0)
+  assert cases.named("schur").ratio((a[::2],), (t[::2], z[::2])) <= 20
+  for x, y in zip(linalg.schur(a[2:]), (t, z), strict=True):
+    np.testing.assert_array_equal(x, y[2:])
+  results = tuple(map(np.asarray, linalg.eig(a[:2], left=True)))
+  for x in results:
+    assert np.isnan(x[1]).all()
+  assert cases.named("eig_left").ratio((a[:1],), [x[:1] for x in results]) <= 20
+
+
+def test_eigenvalues_by_windows(rng, monkeypatch):
+  """A matrix does not fit in shared memory. The vendor would take smaller batches."""
+  monkeypatch.setenv("LINALG_PTX_SHARED", "80")
+  n = 72
+  a = np.zeros((24, n, n), np.complex128)
+  a[:, range(n), range(n)] = matrices.general(rng, (24,), n, 1, np.complex128)[..., 0]
+  a[7] = matrices.general(rng, (), n, n, np.complex128)
+  w = np.asarray(linalg.eigvals(a))
+  assert cases.named("eigvals").ratio((a,), (w,)) <= 20
+
+
 @pytest.mark.parametrize("shape", [(66, 66), (70, 66), (65, 75)], ids=str)
 def test_svd_by_blocks(shape, dtype, rng):
   """Bad matrices are alone. One without a full rank goes to the vendor's routine.

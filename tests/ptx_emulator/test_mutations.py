@@ -28,7 +28,7 @@ _names = (f"faulty_{i}" for i in itertools.count())
 
 
 class Run(NamedTuple):
-  """A kernel of float32, and a call that launches it.
+  """A kernel of float32 or complex64, and a call that launches it.
 
   `error` maps operands and results to an error in units of the precision. `blocks` limits the
   blocks, so that a block goes on from one matrix to the next. `spare` is how many barriers are not
@@ -47,6 +47,7 @@ class Run(NamedTuple):
   blocks: int = 1
   spare: int = 0
   shared: int = 227  # KiB of shared memory
+  stores: str = "st.shared.f32"  # the stores that are tried
 
 
 def _general(rng, batch, n):
@@ -261,7 +262,7 @@ def _of_positive_solve(a, b, x, logdet, factor, info):
   return np.concatenate([(a @ x - b).ravel(), (factor @ factor.mT - a).ravel(), logdet - logs])
 
 
-F, I = np.float32, np.int32
+F, C, I = np.float32, np.complex64, np.int32
 HERMITIAN = {"lower": True, "symmetrize": False}
 
 
@@ -397,6 +398,22 @@ def _svd(kernel, n, batch, spare):
              lambda n: [((n, n), F), ((n,), F), ((n, n), F), ((), I)], _of_svd, {}, 1, spare)
 
 
+def _complex(rng, batch, n):
+  return [np.stack(_general(rng, 2 * batch, n)[0].reshape(2, batch, n, n), -1).view(C)[..., 0]]
+
+
+def _of_schur(a, t, z, info):
+  assert not info.any() and not np.tril(t, -1).any()
+  adjoint = z.conj().mT
+  return np.maximum(np.abs(z @ t @ adjoint - a), np.abs(adjoint @ z - np.eye(a.shape[-1])))
+
+
+def _schur(kernel, n, batch, spare, shared):
+  return Run(kernel, "linalg_schur", n, batch, _complex,
+             lambda n: [((n, n), C), ((n, n), C), ((), I)], _of_schur, {}, 1, spare, shared,
+             "st.shared.v2.f32")
+
+
 def _svd_jvp(kernel, n, batch, spare):
   return Run(kernel, "linalg_svd_jvp", n, batch, _factors_and_tangent,
              lambda n: [((n, n), F), ((n,), F), ((n, n), F)], _of_svd_jvp, {}, 1, spare)
@@ -445,6 +462,7 @@ OTHERS = [
     _svd("RunTeams.*SortValuesIfE", 66, 4, 0),
     _vector_solve("RunTeams.*VectorSubstitutionIfE", 130, 2, 1),
     _svd_jvp("RunTeams.*SvdDerivativeIfLb0E", 32, 2, 5),
+    _schur("RunTeams.*WithMultishift.*ComplexIfE.*TeamSchur", 66, 1, 25, shared=70),
     _smoother("RunTeams.*TeamSmootherIfE", 5, 3, 2),
     _smoother("RunTeams.*TeamSmootherIfE", 5, 3, 3, _of_unknown_states),
     _smoother_jvp("RunTeams.*TeamSmootherTangentIfE", 5, 3, 4),
@@ -479,7 +497,8 @@ def faulty(library, handlers, monkeypatch):
       results = jax.ffi.ffi_call(name, [
           jax.ShapeDtypeStruct((run.batch, *shape), dtype) for shape, dtype in run.results(run.n)])(
               *operands, **{key: np.bool_(x) for key, x in run.attributes.items()})
-      wide = [np.asarray(x).astype(float) if x.dtype == F else np.asarray(x)
+      wide_dtypes = {np.dtype(F): float, np.dtype(C): complex}
+      wide = [np.asarray(x).astype(wide_dtypes.get(x.dtype, x.dtype))
               for x in (*operands, *results)]
       return np.abs(run.error(*wide)).max() / (
           run.n * np.abs(operands[0]).max() * np.finfo(F).eps)
@@ -508,7 +527,7 @@ def _missed(run, faulty, rng):
     mutants += [(fault, line) for line in faulty.reached(fault)]
   # Only stores are tried. A load from the wrong address need not show. For example, a check for NaN
   # loads all elements.
-  stores = faulty.reached(NEXT_ELEMENT, "st.shared.f32")
+  stores = faulty.reached(NEXT_ELEMENT, run.stores)
   mutants += [
       (NEXT_ELEMENT, int(line))
       for line in rng.choice(stores, min(STORES, len(stores)), replace=False)]

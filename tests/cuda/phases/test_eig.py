@@ -32,30 +32,38 @@ def test_hessenberg(library, dtype, n, rng):
                                np.sign(np.diagonal(expected, -1).real[:-1]))
 
 
-def _run_schur(library, a):
+def _windows(windows):
+  """The name and arguments of a function with windows: "small" ones, or "full" ones of CUDA."""
+  return ("", ()) if windows is None else ("_windows", (windows == "small",))
+
+
+def _schur(library, a, team, order, windows=None):
   n = len(a)
-
-  def run(team, order):
-    given = padded(a)
-    t, z = np.zeros_like(given), np.zeros_like(given)
-    info = call(library, "schur", a.dtype, team, order, n, given, given.shape[1], t, z)
-    return info, t[:, :n], z[:, :n]
-
-  return in_all_orders(run)
+  given = padded(a)
+  t, z = np.zeros_like(given), np.zeros_like(given)
+  suffix, chosen = _windows(windows)
+  info = call(library, f"schur{suffix}", a.dtype, team, order, n, given, given.shape[1], *chosen, t,
+              z)
+  return info, t[:, :n], z[:, :n]
 
 
-def _run_eig(library, a, vectors=True):
+def _run_schur(library, a, windows=None):
+  return in_all_orders(lambda team, order: _schur(library, a, team, order, windows))
+
+
+def _eig(library, a, team, order, vectors=True, windows=None):
   n = len(a)
   complex_dtype = np.result_type(a.dtype, np.complex64)
+  given = padded(a)
+  values, (left, right) = np.zeros(n, complex_dtype), np.zeros((2, n, n), complex_dtype)
+  suffix, chosen = _windows(windows)
+  info = call(library, f"eig{suffix}", a.dtype, team, order, n, given, given.shape[1], *chosen,
+              vectors, values, left, right)
+  return (info, values, left, right) if vectors else (info, values)
 
-  def run(team, order):
-    given = padded(a)
-    values, (left, right) = np.zeros(n, complex_dtype), np.zeros((2, n, n), complex_dtype)
-    info = call(library, "eig", a.dtype, team, order, n, given, given.shape[1], vectors, values,
-                 left, right)
-    return (info, values, left, right) if vectors else (info, values)
 
-  return in_all_orders(run)
+def _run_eig(library, a, vectors=True, windows=None):
+  return in_all_orders(lambda team, order: _eig(library, a, team, order, vectors, windows))
 
 
 def _general(kind, n, dtype, rng):
@@ -93,37 +101,50 @@ GENERAL = (
     "rotations", "jordan", "companion", "unbalanced", "isolated", "rank", "frank", "huge", "tiny")
 
 
+def _scale(a):
+  return 2.0 ** -np.frexp(np.abs(a).max())[1] if a.any() else 1.0
+
+
+def _check_schur(a, info, t, z):
+  scale = _scale(a)
+  assert info == 0
+  assert checks.orthogonality(z) <= 30
+  wide = checks.wide(t) * scale
+  product = checks.wide(z) @ wide @ checks.adjoint(checks.wide(z))
+  assert checks.factorisation(checks.wide(a) * scale, product, checks.eps(a)) <= 30
+  below = np.diagonal(t, -1)
+  assert not np.tril(t, -2).any()
+  assert not (below[1:] * below[:-1]).any()
+  if np.iscomplexobj(a):
+    assert not below.any()
+  else:
+    (first,) = np.nonzero(below)
+    assert np.all(t[first, first] == t[first + 1, first + 1])
+    assert np.all(wide[first, first + 1] * wide[first + 1, first] < 0)
+
+
+def _check_values(a, info, values):
+  scale = _scale(a)
+  assert info == 0
+  trace = np.trace(checks.wide(a) * scale)
+  assert abs(checks.wide(values).sum() * scale - trace) <= 30 * len(a) * checks.eps(a)
+
+
 @pytest.mark.parametrize("n", [1, 2, 3, 8, 33])
 @pytest.mark.parametrize("kind", GENERAL)
 def test_schur(library, dtype, n, kind, rng):
   a = _general(kind, n, dtype, rng)
-  scale = 2.0 ** -np.frexp(np.abs(a).max())[1] if a.any() else 1.0
   for info, t, z in _run_schur(library, a):
-    assert info == 0
-    assert checks.orthogonality(z) <= 30
-    wide = checks.wide(t) * scale
-    product = checks.wide(z) @ wide @ checks.adjoint(checks.wide(z))
-    assert checks.factorisation(checks.wide(a) * scale, product, checks.eps(a)) <= 30
-    below = np.diagonal(t, -1)
-    assert not np.tril(t, -2).any()
-    assert not (below[1:] * below[:-1]).any()
-    if np.iscomplexobj(a):
-      assert not below.any()
-    else:
-      (first,) = np.nonzero(below)
-      assert np.all(t[first, first] == t[first + 1, first + 1])
-      assert np.all(wide[first, first + 1] * wide[first + 1, first] < 0)
+    _check_schur(a, info, t, z)
   for info, values in _run_eig(library, a, vectors=False):
-    assert info == 0
-    trace = np.trace(checks.wide(a) * scale)
-    assert abs(checks.wide(values).sum() * scale - trace) <= 30 * n * checks.eps(a)
+    _check_values(a, info, values)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 8, 33])
 @pytest.mark.parametrize("kind", GENERAL)
 def test_eigenvectors(library, dtype, n, kind, rng):
   a = _general(kind, n, dtype, rng)
-  scale = 2.0 ** -np.frexp(np.abs(a).max())[1] if a.any() else 1.0
+  scale = _scale(a)
   wide = checks.wide(a) * scale
   for info, values, left, right in _run_eig(library, a):
     assert info == 0
@@ -169,5 +190,69 @@ def test_schur_of_what_is_not_finite(library, dtype, value, rng):
   a = matrices.general(rng, (), 5, 5, dtype)
   a[3, 1] = value
   for info, *results in (*_run_schur(library, a), *_run_eig(library, a)):
+    assert info == -1
+    assert all(np.isnan(x).all() for x in results)
+
+
+# Spectra that deflate at once, late, or in clusters.
+COMPLEX = (
+    *GENERAL, "hessenberg", "graded rows", "graded columns", "clustered", "defective", "normal",
+    "blocks")
+
+
+def _complex(kind, n, dtype, rng):
+  a = matrices.general(rng, (), n, n, np.complex128)
+  if kind == "companion":  # with the coefficients of `_general` it would overflow
+    return scipy.linalg.companion(np.append(1, a[0])).astype(dtype)
+  if kind in GENERAL:
+    return _general(kind, n, dtype, rng)
+  q, steps = np.linalg.qr(a)[0], np.arange(n) // 8 + 1.0
+  grades = np.logspace(0, -12, n)
+  return {
+      "hessenberg": lambda: np.triu(a, -1),
+      "graded rows": lambda: grades[:, None] * a,
+      "graded columns": lambda: a * grades,
+      "clustered": lambda: q * steps @ q.conj().T + 1e-10 * a,
+      "defective": lambda: q @ (np.diag(steps) + np.eye(n, k=1)) @ q.conj().T,
+      "normal": lambda: q * a[0] @ q.conj().T,
+      "blocks": lambda: np.kron(np.eye(n), np.ones((11, 11)))[:n, :n] * a,
+  }[kind]().astype(dtype)
+
+
+with_complex = pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
+
+
+@with_complex
+@pytest.mark.parametrize("n", [1, 8, 9, 12, 17, 33])
+@pytest.mark.parametrize("kind", COMPLEX)
+def test_schur_with_small_windows(library, dtype, n, kind, rng):
+  """Windows have 8 rows, so that many chains pass through several of them."""
+  a = _complex(kind, n, dtype, rng)
+  for info, t, z in _run_schur(library, a, "small"):
+    _check_schur(a, info, t, z)
+  for info, values in _run_eig(library, a, vectors=False, windows="small"):
+    _check_values(a, info, values)
+  for info, values, _, right in _run_eig(library, a, windows="small"):
+    _check_values(a, info, values)
+    wide, vectors = checks.wide(a) * _scale(a), checks.wide(right)
+    residual = np.abs(wide @ vectors - vectors * (checks.wide(values) * _scale(a))).max()
+    assert residual <= 30 * n * checks.eps(a) * max(np.abs(wide).sum(axis=0).max(), 1e-300)
+
+
+@with_complex
+@pytest.mark.parametrize("n", [65, 129, 256])
+@pytest.mark.parametrize("kind", COMPLEX)
+def test_schur_with_windows(library, dtype, n, kind, rng):
+  """The windows of CUDA's jobs. Orders of the threads are those of small windows."""
+  a = _complex(kind, n, dtype, rng)
+  _check_schur(a, *_schur(library, a, 32, 0, "full"))
+
+
+@with_complex
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_windows_of_what_is_not_finite(library, dtype, value, rng):
+  a = matrices.general(rng, (), 20, 20, dtype)
+  a[3, 1] = value
+  for info, *results in _run_schur(library, a, "small"):
     assert info == -1
     assert all(np.isnan(x).all() for x in results)
