@@ -45,6 +45,8 @@ RICCATI = Behaviour(
     ("values/test_riccati.py::test_riccati",
      "values/test_riccati.py::test_riccati_of_strongly_unstable_systems",
      "values/test_riccati.py::test_riccati_of_stable_systems_without_costs",
+     "values/test_riccati.py::test_cheap_inputs_of_stable_systems_without_costs",
+     "values/test_riccati.py::test_continuous_riccati_with_cheap_inputs",
      "values/test_riccati.py::test_discrete_riccati_of_singular_weights",
      "values/test_riccati.py::test_riccati_equations_without_a_solution",
      "values/test_riccati.py::test_derivatives_of_riccati",

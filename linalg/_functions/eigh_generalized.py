@@ -1,5 +1,6 @@
 """Generalized eigenvalues and eigenvectors of pairs of Hermitian matrices."""
 
+import operator
 from typing import Any, Literal, overload
 
 import jax
@@ -44,10 +45,15 @@ def _chosen(eigvals, subset_by_index, n):
     return subset_range(name, subset_by_index, n)
   if subset_by_index is not None:
     raise ValueError(f"{name}: only one of eigvals and subset_by_index may be given.")
-  start, stop = eigvals[0], eigvals[1] + 1
-  if isinstance(n, int):
-    start, stop, _ = slice(start, stop).indices(n)
-  return subset_range(name, (start, max(start, stop)), n)
+  try:
+    first, last = (operator.index(i) for i in eigvals)
+  except (TypeError, ValueError):
+    first, last = 0, -1
+  # A symbolic n has no order.
+  if not 0 <= first <= last or (isinstance(n, int) and last >= n):
+    raise ValueError(
+        f"{name}: eigvals must be (first, last) with 0 <= first <= last < {n}, got {eigvals!r}.")
+  return subset_range(name, (first, last + 1), n)
 
 
 @overload

@@ -200,12 +200,13 @@ def eigh(
       raise ValueError(
           "eigh: only one of eigvals, subset_by_index and subset_by_value may be specified.")
     return _eigh_in(a, b, eigvals_only, type, interval("eigh", "subset_by_value", subset_by_value))
-  if subset_by_index is not None:
-    if eigvals is not None:
-      raise ValueError("eigh: only one of eigvals and subset_by_index may be specified.")
-    check_arrays("eigh", a)
-    check_square("eigh", a := jnp.asarray(a), "a")
-    eigvals = indices("eigh", "subset_by_index", subset_by_index, a.shape[-1])
+  if eigvals is not None and subset_by_index is not None:
+    raise ValueError("eigh: only one of eigvals and subset_by_index may be specified.")
+  for parameter, subset in (("eigvals", eigvals), ("subset_by_index", subset_by_index)):
+    if subset is not None:
+      check_arrays("eigh", a)
+      check_square("eigh", a := jnp.asarray(a), "a")
+      eigvals = indices("eigh", parameter, subset, a.shape[-1])
   return _eigh(a, b, eigvals_only, eigvals, type)
 
 

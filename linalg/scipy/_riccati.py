@@ -29,24 +29,58 @@ from linalg._core.implicit_functions import given_factors
 from linalg._core.operands import as_arrays, as_complex, check_batches, check_square, incompatible
 from linalg._core.public import public
 from linalg._factorizations.det import slogdet
+from linalg._factorizations.eigh import eigh
 from linalg._factorizations.matmul import congruence, product
 from linalg._factorizations.qr import qr
 from linalg._factorizations.schur import triangular_schur
 from linalg._factorizations.solve import solve
 from linalg._factorizations.triangular import triangular_solve
 from linalg._functions.norms import matrix_norm
-from linalg._functions.sylvester import adjoint_schur, stein_p, sylvester_p
-from linalg.scipy._discrete_riccati import System, change_of_solution
+from linalg._functions.sylvester import adjoint_schur, refined_lyapunov_p, stein_p
+from linalg.scipy._discrete_riccati import change_of_solution
+from linalg.scipy._regulator import (
+  LOST,
+  System,
+  constant,
+  determined,
+  in_own_units,
+  in_states_of,
+)
 
 __all__ = ["solve_continuous_are", "solve_discrete_are"]
 
 _BALANCING_SWEEPS = 12
-_NEWTON_STEPS = 2
+_NEWTON_STEPS = 3
+_LARGEST_STEP = 0.01  # a step of Newton's method that is larger beside X is not taken
 _LARGEST_ERROR = 0.1  # a solution that is less certain is NaN
 
 
 def _frobenius(x):
   return matrix_norm(x, keepdims=True)
+
+
+def _units_of(diagonal):
+  """Powers of two that bring the elements of a diagonal near 1.
+
+  Elements far below the largest may be rounding errors.
+  """
+  diagonal = diagonal.real
+  largest = jnp.max(diagonal, axis=-1, keepdims=True, initial=0)
+  diagonal = jnp.maximum(diagonal, jnp.finfo(diagonal.dtype).eps ** 0.75 * largest)
+  given = (diagonal > 0) & (diagonal < jnp.inf)
+  return jnp.where(given, binade(jnp.where(given, diagonal, 1) ** -0.5), 1)
+
+
+def _in_units_of_states(system, x, negligible):
+  """The system and X in units of states that bring the diagonal of X near 1, and the function
+  that returns another X.
+
+  Newton's method then sees small parts of X beside large ones. A negligible X is left in its units.
+  """
+  d = jnp.where(negligible[..., 0] > 0, 1, _units_of(diagonal_of(x)))
+  inputs = zeros_like(diagonal_of(system.r).real) + 1
+  d_of_x = (d[..., :, None] * d[..., None, :]).astype(x.dtype)
+  return system.scaled(d, inputs), x * d_of_x, lambda y: y / d_of_x
 
 
 def _units(equation, system):
@@ -71,8 +105,13 @@ def _units(equation, system):
     return (states, inputs + jnp.where(by_inputs > 0, change, 0) / 2), None
 
   start = zeros_like(b.sum(-1)), zeros_like(b.sum(-2))
-  found = jax.lax.scan(step, start, length=_BALANCING_SWEEPS)[0]
-  return tuple(binade(jnp.exp2(x)) for x in found)
+  states, inputs = jax.lax.scan(step, start, length=_BALANCING_SWEEPS)[0]
+  # Costs that are all small beside A would be lost there: without Q, no sweep moves R.
+  x = System(a, b, q, r, s).scaled(jnp.exp2(states), jnp.exp2(inputs))
+  largest = lambda y: jnp.max(y, axis=(-2, -1), initial=0)
+  costs = jnp.maximum(largest(x.q), jnp.maximum(largest(x.r), largest(x.s)))
+  rise = jnp.maximum(logarithm(largest(x.a)) - logarithm(costs), 0)[..., None] / 2
+  return tuple(binade(jnp.exp2(x + rise)) for x in (states, inputs))
 
 
 def _doubled(m, l):
@@ -163,7 +202,7 @@ def _continuous_product(system, x):
 
 def _continuous_linear(loop, t, z, c):
   """Solves Fᴴ Y + Y F = C for the closed loop F."""
-  return sylvester_p(adjoint(loop), *adjoint_schur(t, z), loop, t, z, c)
+  return refined_lyapunov_p(loop, t, z, jax.lax.stop_gradient(loop), c)
 
 
 def _continuous_residual(loop, x):
@@ -174,6 +213,15 @@ def _continuous_residual(loop, x):
 def _continuous_change(loop, x, da, dg, dq):
   half = product(x, da)
   return half + adjoint(half) - product(x, product(dg, x)) + dq
+
+
+def _continuous_near_identity(system, x, negligible):
+  # An input that costs little leaves states with hardly any cost, which X would hide beside others.
+  system, x, from_units = _in_units_of_states(system, x, negligible)
+  system, x, back = in_states_of(system, x, negligible)
+  # A rotation would mix inputs whose columns of B are of different size.
+  system, _ = in_own_units(system, lambda y: y.r)
+  return system, x, lambda y: from_units(back(y))
 
 
 def _continuous_loop(a, g, x):
@@ -217,6 +265,13 @@ def _discrete_residual(loop, x):
   return congruence(loop, x, adjoint_a=True) - x
 
 
+def _discrete_near_identity(system, x, negligible):
+  # _discrete_riccati.py chooses other states and inputs for derivatives.
+  inputs = _units_of(diagonal_of(constant(system).weight(x)))
+  system, x, back = _in_units_of_states(system, x, negligible)
+  return system.scaled(zeros_like(diagonal_of(x).real) + 1, inputs), x, back
+
+
 def _discrete_loop(a, g, x):
   return solve(identities_like(a) + product(g, x), a)
 
@@ -253,6 +308,9 @@ class _Equation(NamedTuple):
   loop: Callable[..., Any]  # (A, G, X) to F for S = 0; G = B R⁻¹ Bᴴ
   linear: Callable[..., Any]  # (F, its Schur factors, C) to L⁻¹ C; L is the derivative by X
   change: Callable[..., Any]  # (F, X, dA, dG, dQ) to the derivative by A, G and Q
+  # (system, X, negligible) to both in states and inputs that bring X and W near I, and the function
+  # that returns another X.
+  near_identity: Callable[..., Any]
   stable: Callable[..., Any]  # eigenvalues of the closed loop to whether it is stable
 
 
@@ -279,10 +337,12 @@ def _operation(name, equation):
 
 _CONTINUOUS = _Equation(
     _continuous_start, _continuous_input_step, _continuous_weight, _continuous_product,
-    _continuous_residual, _continuous_loop, _continuous_linear, _continuous_change, _on_the_left)
+    _continuous_residual, _continuous_loop, _continuous_linear, _continuous_change,
+    _continuous_near_identity, _on_the_left)
 _DISCRETE = _Equation(
     _discrete_start, _discrete_input_step, _discrete_weight, _discrete_product,
-    _discrete_residual, _discrete_loop, _discrete_linear, _discrete_change, _in_circle)
+    _discrete_residual, _discrete_loop, _discrete_linear, _discrete_change,
+    _discrete_near_identity, _in_circle)
 # X as a function of A, G and Q, given X and the Schur factors of the closed loop.
 _continuous_p = _operation("solve_continuous_are", _CONTINUOUS)
 _discrete_p = _operation("solve_discrete_are", _DISCRETE)
@@ -302,14 +362,14 @@ def _feedback(equation, system, x):
 
 
 def _negligible(system, x):
-  """A bound for errors of X if X is below rounding errors of the inputs' costs, else 0.
+  """The size of X if it is so far below the inputs' costs that the equation is nearly linear, or 0.
 
   The units are balanced, so that B is about as large as A. Such an X may be all rounding: it is 0
-  for Q = 0 and a stable A.
+  for Q = 0 and a stable A. A step of Newton's method moves it by at most this size, and leaves the
+  square of its error.
   """
-  n = x.shape[-1]
   cost = jnp.min(jnp.abs(diagonal_of(system.r)), axis=-1, initial=jnp.inf)[..., None, None]
-  level = 100 * n * jnp.finfo(x.dtype).eps * jnp.where(cost < jnp.inf, cost, 0)
+  level = jnp.finfo(x.dtype).eps ** 0.5 * jnp.where(cost < jnp.inf, cost, 0)
   return jnp.where(_frobenius(x) <= level, level, 0)
 
 
@@ -330,7 +390,7 @@ def _refined(equation, system, start, negligible):
     loop, residual = _about(equation, system, x, _feedback(equation, system, x))
     moved = _frobenius(loop - best[1])
     better = _frobenius(residual) < _frobenius(best[2])
-    near = distance(x, best) <= jnp.maximum(eps**0.375 * _frobenius(best[0]), negligible)
+    near = distance(x, best) <= jnp.maximum(_LARGEST_STEP * _frobenius(best[0]), negligible)
     return tuple(
         jnp.where(better & near, new, old)
         for new, old in zip((x, loop, residual), best, strict=True)), moved
@@ -344,8 +404,9 @@ def _refined(equation, system, start, negligible):
   infinite = zeros_like(start) + jnp.inf
   (x, best), _ = jax.lax.scan(
       step, (start, (start, zeros_like(start), infinite)), length=_NEWTON_STEPS)
-  # The step is an estimate of the error that is left.
-  certain = distance(x, best) <= jnp.maximum(_LARGEST_ERROR * _frobenius(best[0]), negligible)
+  # The step is an estimate of the error that is left. Rounding errors of R may remain.
+  of_r = 100 * start.shape[-1] * eps**0.5 * negligible
+  certain = distance(x, best) <= jnp.maximum(_LARGEST_ERROR * _frobenius(best[0]), of_r)
   (x, loop, residual), moved = tried(x, best)
   size = _frobenius(system.a)
   settled = (moved <= eps**0.25 * (_frobenius(loop) + size)) | (
@@ -353,40 +414,32 @@ def _refined(equation, system, start, negligible):
   return x, loop, (settled & certain)[..., 0, 0]
 
 
-def _units_of_solution(equation, system, x, negligible):
-  """Powers of two for states and inputs that bring the diagonals of X and of the weight near 1.
-
-  Newton's method then sees small parts of X beside large ones. Diagonal elements far below the
-  largest may be rounding errors. A negligible X is left in its units.
-  """
-
-  def units(diagonal):
-    largest = jnp.max(diagonal, axis=-1, keepdims=True, initial=0)
-    low = jnp.finfo(diagonal.dtype).eps ** 0.75 * largest
-    diagonal = jnp.maximum(diagonal, low)
-    given = (diagonal > 0) & (diagonal < jnp.inf)
-    return jnp.where(given, binade(jnp.where(given, diagonal, 1) ** -0.5), 1)
-
-  states, inputs = (
-      units(diagonal_of(y).real) for y in (x, equation.weight(system, x)))
-  return jnp.where(negligible[..., 0] > 0, 1, states), inputs
-
-
 def _continuous_expansion(system, x, t, z, negligible):
   """Zeros, with the derivatives of the solution that is nearly x.
 
   The expansion about X and its K is the equation of a regulator of the closed loop, whose solution
   is 0. S is 0 too, but its derivatives are not.
+
+  Inputs that cost little make the loop fast. Changes of B then add up to numbers that are larger by
+  ρ, the ratio of ‖B K‖ to the slowest decay of the loop, and second derivatives by ρ².
   """
   del negligible
-  k = _feedback(_CONTINUOUS, System(*map(jax.lax.stop_gradient, system)), x)
+  at = constant(system)
+  k = _feedback(_CONTINUOUS, at, x)
+  slowest = jnp.min(jnp.abs(diagonal_of(t).real), axis=-1, initial=jnp.inf)
+  ratio = _frobenius(product(at.b, k))[..., 0, 0] / slowest
+  sizes = jnp.abs(eigh(at.r)[0])
+  condition = jnp.max(sizes, axis=-1, initial=0) / jnp.min(sizes, axis=-1, initial=jnp.inf)
+  first, second = (
+      jnp.finfo(x.dtype).eps * jnp.maximum(condition, y) <= LOST for y in (ratio, ratio**2))
   loop, residual = _about(_CONTINUOUS, system, x, k)
   cross = _continuous_product(system, x) - product(system.r, k)
   further = solve(system.r, cross)
   g = symmetrized(product(system.b, solve(system.r, adjoint(system.b))))
-  return _continuous_p(
+  change = _continuous_p(
       loop - product(system.b, further), g,
       symmetrized(residual - product(cross, further, adjoint_a=True)), zeros_like(x), t, z)
+  return determined(change, first, second)
 
 
 def _discrete_expansion(system, x, t, z, negligible):
@@ -398,22 +451,19 @@ def _discrete_expansion(system, x, t, z, negligible):
 
 def _solve_system(equation, expansion, system):
   """X, and whether it is a solution that makes the closed loop stable."""
-  constants = System(*(jax.lax.stop_gradient(x) for x in system))
+  constants = constant(system)
   units = _units(equation, constants)
   system, constants = system.scaled(*units), constants.scaled(*units)
   start = symmetrized(equation.start(constants))
   negligible = _negligible(constants, start)
-  further_units = _units_of_solution(equation, constants, start, negligible)
-  system, constants = system.scaled(*further_units), constants.scaled(*further_units)
-  d = further_units[0].astype(start.dtype)
-  x, loop, settled = _refined(
-      equation, constants, start * d[..., :, None] * d[..., None, :], negligible)
+  system, start, back = equation.near_identity(system, start, negligible)
+  x, loop, settled = _refined(equation, constant(system), start, negligible)
   t, z = triangular_schur(loop)
   stable = jnp.all(equation.stable(diagonal_of(t)), axis=-1)
   x = jax.lax.stop_gradient(x)
-  change = expansion(system, x, t, z, negligible)
-  d = (units[0] * further_units[0]).astype(x.dtype)
-  return (x + change) / d[..., :, None] / d[..., None, :], stable & settled
+  x = back(x + expansion(system, x, t, z, negligible))
+  d = units[0].astype(x.dtype)
+  return x / d[..., :, None] / d[..., None, :], stable & settled
 
 
 def _check_shapes(name, matrices):
@@ -479,10 +529,16 @@ def solve_continuous_are(
     large: random A with 65 states and 3 inputs is NaN in float32, and keeps half of the digits in
     float64.
 
+  Derivatives may be NaN where X is not. Let ρ be the ratio of ‖B K‖, K = R⁻¹ Bᴴ X in states that
+  make X near I, to the slowest decay of the closed loop. It is large where an input costs little.
+  First derivatives lose digits with ρ, and are NaN where eps ρ exceeds 0.1. Second ones lose digits
+  with ρ², and are NaN where eps ρ² does. Both are NaN where eps κ does, κ the condition number of R
+  in units that make its diagonal 1.
+
   float16 and bfloat16 are solved in float32, and X rounded.
 
   Algorithm: the extended pencil (van Dooren, 1981) is balanced and moved to the unit circle. Its
-  stable subspace is found by doubling without inverses (Bai, Demmel and Gu, 1997). Two steps of
+  stable subspace is found by doubling without inverses (Bai, Demmel and Gu, 1997). Three steps of
   Newton's method follow (Kleinman, IEEE Trans. Automat. Control 13, 1968). Derivative: the Lyapunov
   equation of the closed loop, to any order.
 
@@ -520,7 +576,8 @@ def solve_discrete_are(
     estimated error exceeds both a tenth of it and rounding errors of R, or where a matrix holds NaN
     or Inf; see `checked`. Eigenvalues within √eps of the circle count as on it. R may be singular,
     or 0, where R + Bᴴ X B has an inverse. X loses digits where rows and columns of A are of very
-    different scale. For Q = 0 and a stable A, X is 0, or NaN where R is far below Bᴴ B.
+    different scale. For Q = 0 and a stable A, X is 0, or NaN where an input costs less than √eps of
+    another one.
 
   Derivatives may be NaN where X is not. Let κ be the condition number of R + Bᴴ X B in units that
   make its diagonal 1. First derivatives are NaN where eps √κ exceeds 0.1, second ones where eps κ
@@ -528,7 +585,7 @@ def solve_discrete_are(
 
   float16 and bfloat16 are solved in float32, and X rounded.
 
-  Algorithm: doubling of the balanced extended pencil, as in `solve_continuous_are`, and two steps
+  Algorithm: doubling of the balanced extended pencil, as in `solve_continuous_are`, and three steps
   of Newton's method (Hewer, IEEE Trans. Automat. Control 16, 1971). Derivative: the discrete
   Lyapunov equation of the closed loop, to any order, in states and inputs that make X and
   R + Bᴴ X B near I.

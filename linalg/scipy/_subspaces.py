@@ -17,6 +17,7 @@ from linalg._factorizations.matmul import product
 from linalg._factorizations.svd import svd, svdvals
 from linalg._functions.pinv import default_rtol, threshold
 from linalg._functions.pseudo_inverse import pseudo_inverse_p
+from linalg.scipy._drivers import check_driver
 
 __all__ = ["null_space", "orth"]
 
@@ -163,7 +164,8 @@ def null_space(
   Args:
     A: matrices (..., m, n).
     rcond, size: as for `orth`; the default of `size` is n less the rank.
-    overwrite_a, check_finite, lapack_driver: not used.
+    lapack_driver: SciPy's name of a LAPACK routine. It is checked, and changes nothing.
+    overwrite_a, check_finite: not used.
 
   Returns:
     Bases (..., n, size), of the right singular vectors; NaN where A holds NaN or Inf.
@@ -177,7 +179,8 @@ def null_space(
     >>> linalg.scipy.null_space(jnp.ones((2, 3))).shape
     (3, 2)
   """
-  del overwrite_a, check_finite, lapack_driver
+  del overwrite_a, check_finite
+  check_driver("null_space", lapack_driver, ("gesdd", "gesvd"))
   check_arrays("null_space", A)
   check_matrix("null_space", a := jnp.asarray(A))
   if size is None:

@@ -109,6 +109,18 @@ def test_riccati_of_stable_systems_without_costs(pair, dtype, n, rng):
       x[2] / small, expected, rtol=0, atol=1e3 * eps * np.abs(expected).max())
 
 
+@cases.each_dtype(np.float64, np.float32)
+def test_cheap_inputs_of_stable_systems_without_costs(dtype, rng):
+  """X is 0 for Q = 0 however small R is, as SciPy's to rounding, and no result is NaN."""
+  a = rng.standard_normal((60, 3, 3))
+  a /= 2 * np.abs(np.linalg.eigvals(a)).max(-1)[:, None, None]
+  b = rng.standard_normal((60, 3, 2))
+  costs = np.array([[1e-3, 1e-3], [1e-8, 1e-8], [1, np.finfo(dtype).eps ** 0.3]])[np.arange(60) % 3]
+  operands = [x.astype(dtype) for x in (a, b, np.zeros((3, 3)), costs[:, None] * np.eye(2))]
+  found = np.asarray(quick_jit(DISCRETE[0])(*operands))
+  np.testing.assert_array_less(np.abs(found).max((-2, -1)), np.finfo(dtype).eps * costs.min(-1))
+
+
 @pytest.mark.extended
 def test_continuous_riccati_with_few_inputs():
   """|X| is 10⁷ to 10⁹. The residual is no larger than SciPy's, which is 10⁻⁷ to 10⁻⁵."""
@@ -178,6 +190,43 @@ def _with_condition(spread, dtype):
   moved = lambda x: rng.standard_normal() * x if np.array_equal(x, x.T) else (
       rng.standard_normal(x.shape) * x)
   return tuple([x.astype(dtype) for x in xs] for xs in (operands, list(map(moved, operands))))
+
+
+def _with_cheap_input(exponent, dtype):
+  """A regulator of two inputs, of which one costs 10^-exponent of the other, and directions of the
+  size of its elements."""
+  rng = np.random.default_rng(0)
+  a, b = rng.standard_normal((3, 3)) / 2, rng.standard_normal((3, 2))
+  spread = 10.0 ** np.array([-exponent / 2, 0])
+  r = spread[:, None] * np.array([[1, 0.5], [0.5, 1]]) * spread
+  operands = (a, b, np.eye(3), r)
+  tangents = (a * rng.standard_normal((3, 3)), b * rng.standard_normal((3, 2)), np.eye(3), r)
+  return tuple([x.astype(dtype) for x in xs] for xs in (operands, tangents))
+
+
+@cases.each_dtype(np.float64, np.float32)
+def test_continuous_riccati_with_cheap_inputs(dtype):
+  """X has all digits, derivatives lose those that the docstring says, and then are NaN."""
+  single = dtype == np.float32
+  eps = np.finfo(dtype).eps
+  exponents = (0, 3, 5, 7) if single else (0, 8, 12, 14, 15.5)
+  points = [_with_cheap_input(exponent, dtype) for exponent in exponents]
+  operands, tangents = (tuple(map(np.stack, zip(*xs))) for xs in zip(*points))
+  first = lambda *x: jax.jvp(CONTINUOUS[0], x, tangents)
+  found = quick_jit(lambda *x: (*first(*x), jax.jvp(lambda *x: first(*x)[1], x, tangents)[1]))(
+      *operands)
+  oracle = many_digits.ORACLES["solve_continuous_are"]
+  assert np.isfinite(found[0]).all() and np.isnan(found[2][-1]).all()
+  for i, point in enumerate(points[:-1]):
+    with mpmath.workdps(100):
+      exact = [[many_digits.exact(x) for x in xs] for xs in point]
+      expected = [many_digits.rounded(x).real for x, in many_digits.derivatives(oracle, *exact)]
+    error = lambda order: np.max(np.abs(np.asarray(found[order][i]) - expected[order])) / np.max(
+        np.abs(expected[order]))
+    ratio = 10 ** (exponents[i] / 2)
+    assert error(0) < 20 * eps, exponents[i]
+    assert error(1) < 50 * eps * ratio, exponents[i]
+    assert error(2) < 50 * eps * ratio**2, exponents[i]
 
 
 @pytest.mark.parametrize(

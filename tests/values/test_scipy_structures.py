@@ -277,6 +277,7 @@ def test_drivers():
   a, d, e = np.eye(3), np.ones(3), np.ones(2)
   wrong = [
       (linalg.scipy.svd, (a,), {"lapack_driver": "gesvx"}, "must be one of gesdd, gesvd"),
+      (linalg.scipy.null_space, (a,), {"lapack_driver": "gesvx"}, "must be one of gesdd, gesvd"),
       (linalg.scipy.eigh, (a,), {"driver": "gvx"}, "must be one of ev, evd"),
       (linalg.scipy.eigh, (a, a), {"driver": "evr"}, "must be one of gv, gvd"),
       (linalg.scipy.eigh, (a,), {"driver": "evd", "subset_by_index": [0, 1]}, "takes no subset"),
