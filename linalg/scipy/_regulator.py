@@ -9,7 +9,14 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from linalg._core.algebra import adjoint, binade, diagonal_of, symmetrized, zeros_like
+from linalg._core.algebra import (
+  adjoint,
+  binade,
+  diagonal_of,
+  identities_like,
+  symmetrized,
+  zeros_like,
+)
 from linalg._factorizations.eigh import eigh
 from linalg._factorizations.matmul import congruence, product
 
@@ -74,9 +81,14 @@ def _roots(values, negligible):
 
 
 def in_states_of(system, x, negligible):
-  """The system and X in states that make X near I, and the function that returns another X."""
+  """The system and X in states that make X near I, and the function that returns another X.
+
+  A negligible X is left in its states.
+  """
   w, v = eigh(x)
   root = _roots(w, negligible[..., 0])
+  turned = jnp.max(jnp.abs(w), axis=-1, initial=0)[..., None, None] > negligible
+  v = jnp.where(turned, v, identities_like(v))
   inverse = 1 / root
   system = system.with_states(v).scaled(inverse, _ones(system.r))
 

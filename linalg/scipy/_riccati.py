@@ -51,8 +51,14 @@ __all__ = ["solve_continuous_are", "solve_discrete_are"]
 
 _BALANCING_SWEEPS = 12
 _NEWTON_STEPS = 3
-_LARGEST_STEP = 0.01  # a step of Newton's method that is larger beside X is not taken
 _LARGEST_ERROR = 0.1  # a solution that is less certain is NaN
+# A step of Newton's method that is larger beside X is not taken. Where X is near I, larger ones
+# remove more error than they add.
+_LARGEST_STEP_NEAR_IDENTITY = 0.01
+
+
+def _largest_step(x):
+  return jnp.finfo(x.dtype).eps ** 0.375
 
 
 def _frobenius(x):
@@ -106,6 +112,8 @@ def _units(equation, system):
 
   start = zeros_like(b.sum(-1)), zeros_like(b.sum(-2))
   states, inputs = jax.lax.scan(step, start, length=_BALANCING_SWEEPS)[0]
+  if not equation.raises_costs:
+    return binade(jnp.exp2(states)), binade(jnp.exp2(inputs))
   # Costs that are all small beside A would be lost there: without Q, no sweep moves R.
   x = System(a, b, q, r, s).scaled(jnp.exp2(states), jnp.exp2(inputs))
   largest = lambda y: jnp.max(y, axis=(-2, -1), initial=0)
@@ -216,12 +224,20 @@ def _continuous_change(loop, x, da, dg, dq):
 
 
 def _continuous_near_identity(system, x, negligible):
-  # An input that costs little leaves states with hardly any cost, which X would hide beside others.
   system, x, from_units = _in_units_of_states(system, x, negligible)
-  system, x, back = in_states_of(system, x, negligible)
+  # An input that costs little leaves states with hardly any cost, which X would hide beside others.
+  # Elsewhere small eigenvalues of X may be rounding errors, and units made of them would be wrong.
+  at = constant(system)
+  effects = jnp.sum(jnp.abs(at.b) ** 2, axis=-2)
+  costs = jnp.abs(diagonal_of(at.r)) / jnp.where(effects > 0, effects, 1)
+  largest = jnp.max(jnp.where(effects > 0, costs, 0), -1, initial=0)
+  least = jnp.min(jnp.where(effects > 0, costs, jnp.inf), -1, initial=jnp.inf)
+  unlike = (least < jnp.finfo(x.dtype).eps ** 0.25 * largest)[..., None, None]
+  system, x, back = in_states_of(system, x, jnp.where(unlike, negligible, jnp.inf))
   # A rotation would mix inputs whose columns of B are of different size.
   system, _ = in_own_units(system, lambda y: y.r)
-  return system, x, lambda y: from_units(back(y))
+  largest_step = jnp.where(unlike, _LARGEST_STEP_NEAR_IDENTITY, _largest_step(x))
+  return system, x, lambda y: from_units(back(y)), largest_step
 
 
 def _continuous_loop(a, g, x):
@@ -269,7 +285,7 @@ def _discrete_near_identity(system, x, negligible):
   # _discrete_riccati.py chooses other states and inputs for derivatives.
   inputs = _units_of(diagonal_of(constant(system).weight(x)))
   system, x, back = _in_units_of_states(system, x, negligible)
-  return system.scaled(zeros_like(diagonal_of(x).real) + 1, inputs), x, back
+  return system.scaled(zeros_like(diagonal_of(x).real) + 1, inputs), x, back, _largest_step(x)
 
 
 def _discrete_loop(a, g, x):
@@ -308,10 +324,11 @@ class _Equation(NamedTuple):
   loop: Callable[..., Any]  # (A, G, X) to F for S = 0; G = B R⁻¹ Bᴴ
   linear: Callable[..., Any]  # (F, its Schur factors, C) to L⁻¹ C; L is the derivative by X
   change: Callable[..., Any]  # (F, X, dA, dG, dQ) to the derivative by A, G and Q
-  # (system, X, negligible) to both in states and inputs that bring X and W near I, and the function
-  # that returns another X.
+  # (system, X, negligible) to both in states and inputs that bring X and W near I, the function
+  # that returns another X, and the largest step of Newton's method beside X.
   near_identity: Callable[..., Any]
   stable: Callable[..., Any]  # eigenvalues of the closed loop to whether it is stable
+  raises_costs: bool  # whether costs that are small beside A are scaled up
 
 
 def _solved(equation, loop, factors, c):
@@ -338,11 +355,11 @@ def _operation(name, equation):
 _CONTINUOUS = _Equation(
     _continuous_start, _continuous_input_step, _continuous_weight, _continuous_product,
     _continuous_residual, _continuous_loop, _continuous_linear, _continuous_change,
-    _continuous_near_identity, _on_the_left)
+    _continuous_near_identity, _on_the_left, False)
 _DISCRETE = _Equation(
     _discrete_start, _discrete_input_step, _discrete_weight, _discrete_product,
     _discrete_residual, _discrete_loop, _discrete_linear, _discrete_change,
-    _discrete_near_identity, _in_circle)
+    _discrete_near_identity, _in_circle, True)
 # X as a function of A, G and Q, given X and the Schur factors of the closed loop.
 _continuous_p = _operation("solve_continuous_are", _CONTINUOUS)
 _discrete_p = _operation("solve_discrete_are", _DISCRETE)
@@ -373,7 +390,7 @@ def _negligible(system, x):
   return jnp.where(_frobenius(x) <= level, level, 0)
 
 
-def _refined(equation, system, start, negligible):
+def _refined(equation, system, start, largest_step, negligible):
   """X after steps of Newton's method that reduce the residual, its closed loop, and whether it
   is settled.
 
@@ -390,7 +407,7 @@ def _refined(equation, system, start, negligible):
     loop, residual = _about(equation, system, x, _feedback(equation, system, x))
     moved = _frobenius(loop - best[1])
     better = _frobenius(residual) < _frobenius(best[2])
-    near = distance(x, best) <= jnp.maximum(_LARGEST_STEP * _frobenius(best[0]), negligible)
+    near = distance(x, best) <= jnp.maximum(largest_step * _frobenius(best[0]), negligible)
     return tuple(
         jnp.where(better & near, new, old)
         for new, old in zip((x, loop, residual), best, strict=True)), moved
@@ -456,8 +473,8 @@ def _solve_system(equation, expansion, system):
   system, constants = system.scaled(*units), constants.scaled(*units)
   start = symmetrized(equation.start(constants))
   negligible = _negligible(constants, start)
-  system, start, back = equation.near_identity(system, start, negligible)
-  x, loop, settled = _refined(equation, constant(system), start, negligible)
+  system, start, back, largest_step = equation.near_identity(system, start, negligible)
+  x, loop, settled = _refined(equation, constant(system), start, largest_step, negligible)
   t, z = triangular_schur(loop)
   stable = jnp.all(equation.stable(diagonal_of(t)), axis=-1)
   x = jax.lax.stop_gradient(x)
@@ -529,8 +546,8 @@ def solve_continuous_are(
     large: random A with 65 states and 3 inputs is NaN in float32, and keeps half of the digits in
     float64.
 
-  Derivatives may be NaN where X is not. Let ρ be the ratio of ‖B K‖, K = R⁻¹ Bᴴ X in states that
-  make X near I, to the slowest decay of the closed loop. It is large where an input costs little.
+  Derivatives may be NaN where X is not. Let ρ be the ratio of ‖B K‖, K = R⁻¹ Bᴴ X in states in
+  which X is near I, to the slowest decay of the closed loop. It is large where an input costs little.
   First derivatives lose digits with ρ, and are NaN where eps ρ exceeds 0.1. Second ones lose digits
   with ρ², and are NaN where eps ρ² does. Both are NaN where eps κ does, κ the condition number of R
   in units that make its diagonal 1.
