@@ -547,7 +547,7 @@ def solve_continuous_are(
     float64.
 
   Derivatives may be NaN where X is not. Let ρ be the ratio of ‖B K‖, K = R⁻¹ Bᴴ X in states in
-  which X is near I, to the slowest decay of the closed loop. It is large where an input costs little.
+  which X is near I, to the slowest decay of the closed loop: large where an input costs little.
   First derivatives lose digits with ρ, and are NaN where eps ρ exceeds 0.1. Second ones lose digits
   with ρ², and are NaN where eps ρ² does. Both are NaN where eps κ does, κ the condition number of R
   in units that make its diagonal 1.
