@@ -52,13 +52,7 @@ __all__ = ["solve_continuous_are", "solve_discrete_are"]
 _BALANCING_SWEEPS = 12
 _NEWTON_STEPS = 3
 _LARGEST_ERROR = 0.1  # a solution that is less certain is NaN
-# A step of Newton's method that is larger beside X is not taken. Where X is near I, larger ones
-# remove more error than they add.
 _LARGEST_STEP_NEAR_IDENTITY = 0.01
-
-
-def _largest_step(x):
-  return jnp.finfo(x.dtype).eps ** 0.375
 
 
 def _frobenius(x):
@@ -236,8 +230,7 @@ def _continuous_near_identity(system, x, negligible):
   system, x, back = in_states_of(system, x, jnp.where(unlike, negligible, jnp.inf))
   # A rotation would mix inputs whose columns of B are of different size.
   system, _ = in_own_units(system, lambda y: y.r)
-  largest_step = jnp.where(unlike, _LARGEST_STEP_NEAR_IDENTITY, _largest_step(x))
-  return system, x, lambda y: from_units(back(y)), largest_step
+  return system, x, lambda y: from_units(back(y)), unlike
 
 
 def _continuous_loop(a, g, x):
@@ -285,7 +278,7 @@ def _discrete_near_identity(system, x, negligible):
   # _discrete_riccati.py chooses other states and inputs for derivatives.
   inputs = _units_of(diagonal_of(constant(system).weight(x)))
   system, x, back = _in_units_of_states(system, x, negligible)
-  return system.scaled(zeros_like(diagonal_of(x).real) + 1, inputs), x, back, _largest_step(x)
+  return system.scaled(zeros_like(diagonal_of(x).real) + 1, inputs), x, back, False
 
 
 def _discrete_loop(a, g, x):
@@ -325,7 +318,7 @@ class _Equation(NamedTuple):
   linear: Callable[..., Any]  # (F, its Schur factors, C) to L⁻¹ C; L is the derivative by X
   change: Callable[..., Any]  # (F, X, dA, dG, dQ) to the derivative by A, G and Q
   # (system, X, negligible) to both in states and inputs that bring X and W near I, the function
-  # that returns another X, and the largest step of Newton's method beside X.
+  # that returns another X, and whether X is near I because costs of inputs are very unlike.
   near_identity: Callable[..., Any]
   stable: Callable[..., Any]  # eigenvalues of the closed loop to whether it is stable
   raises_costs: bool  # whether costs that are small beside A are scaled up
@@ -390,15 +383,17 @@ def _negligible(system, x):
   return jnp.where(_frobenius(x) <= level, level, 0)
 
 
-def _refined(equation, system, start, largest_step, negligible):
+def _refined(equation, system, start, unlike, negligible):
   """X after steps of Newton's method that reduce the residual, its closed loop, and whether it
   is settled.
 
   X is settled if the last step hardly changed the loop, or if the residual is small. Kleinman, IEEE
   Trans. Automat. Control 13 (1968). A step that is large beside X is not taken: if the equation is
-  ill-conditioned, it may add more error than residual it removes. Steps up to `negligible` are.
+  ill-conditioned, it may add more error than residual it removes. Steps up to `negligible` are, and
+  larger ones of an X near I.
   """
   eps = jnp.finfo(start.dtype).eps
+  largest_step = jnp.where(unlike, _LARGEST_STEP_NEAR_IDENTITY, eps**0.375)
 
   def distance(x, best):
     return _frobenius(x - best[0])
@@ -438,13 +433,13 @@ def _continuous_expansion(system, x, t, z, negligible):
   is 0. S is 0 too, but its derivatives are not.
 
   Inputs that cost little make the loop fast. Changes of B then add up to numbers that are larger by
-  ρ, the ratio of ‖B K‖ to the slowest decay of the loop, and second derivatives by ρ².
+  ρ, the ratio of the loop's largest eigenvalue to its slowest decay, and second derivatives by ρ².
   """
   del negligible
   at = constant(system)
   k = _feedback(_CONTINUOUS, at, x)
   slowest = jnp.min(jnp.abs(diagonal_of(t).real), axis=-1, initial=jnp.inf)
-  ratio = _frobenius(product(at.b, k))[..., 0, 0] / slowest
+  ratio = jnp.max(jnp.abs(diagonal_of(t)), axis=-1, initial=0) / slowest
   sizes = jnp.abs(eigh(at.r)[0])
   condition = jnp.max(sizes, axis=-1, initial=0) / jnp.min(sizes, axis=-1, initial=jnp.inf)
   first, second = (
@@ -473,8 +468,8 @@ def _solve_system(equation, expansion, system):
   system, constants = system.scaled(*units), constants.scaled(*units)
   start = symmetrized(equation.start(constants))
   negligible = _negligible(constants, start)
-  system, start, back, largest_step = equation.near_identity(system, start, negligible)
-  x, loop, settled = _refined(equation, constant(system), start, largest_step, negligible)
+  system, start, back, unlike = equation.near_identity(system, start, negligible)
+  x, loop, settled = _refined(equation, constant(system), start, unlike, negligible)
   t, z = triangular_schur(loop)
   stable = jnp.all(equation.stable(diagonal_of(t)), axis=-1)
   x = jax.lax.stop_gradient(x)
@@ -546,11 +541,11 @@ def solve_continuous_are(
     large: random A with 65 states and 3 inputs is NaN in float32, and keeps half of the digits in
     float64.
 
-  Derivatives may be NaN where X is not. Let ρ be the ratio of ‖B K‖, K = R⁻¹ Bᴴ X in states in
-  which X is near I, to the slowest decay of the closed loop: large where an input costs little.
-  First derivatives lose digits with ρ, and are NaN where eps ρ exceeds 0.1. Second ones lose digits
-  with ρ², and are NaN where eps ρ² does. Both are NaN where eps κ does, κ the condition number of R
-  in units that make its diagonal 1.
+  Derivatives may be NaN where X is not. Let ρ be the ratio of the largest eigenvalue of the closed
+  loop to its slowest decay: large where an input costs little. First derivatives may lose digits
+  with ρ, and are NaN where eps ρ exceeds 0.1. Second ones may lose digits with ρ², and are NaN
+  where eps ρ² does. Both are NaN where eps κ does, κ the condition number of R in units that make
+  its diagonal 1.
 
   float16 and bfloat16 are solved in float32, and X rounded.
 
