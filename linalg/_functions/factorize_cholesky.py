@@ -285,8 +285,7 @@ class CholeskyFactor:
       weight: a real number, or (..., k), one for each column. Signs may differ and be traced, and
         there are derivatives at 0.
 
-    Each column takes O(n²) operations, by `cholesky_update`; with a weight, two calls of it, and
-    derivatives by sums (method C1), which lose digits where the new A is nearly singular.
+    Each column takes O(n²) operations, by `cholesky_update`; with a weight, two calls of it.
 
     Example:
       >>> import jax.numpy as jnp, linalg

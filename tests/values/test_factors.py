@@ -121,6 +121,29 @@ def test_weights(dtype, rng):
       np.testing.assert_array_equal(failed.upper[other], found.upper[other])
 
 
+def test_derivatives_of_weighted_updates_by_large_vectors(dtype, rng):
+  """They lose no digits where w is large beside R, nor at a weight of 0 or one nearly too low."""
+  real = np.finfo(dtype).dtype
+  small = 1e-5 if real == np.float32 else 1e-10
+
+  def value(r, w, weight):
+    return linalg.CholeskyFactor.from_factor((r, False)).update(w, weight).upper[0, 0].real
+
+  gradients = quick_jit(jax.grad(value, (0, 1, 2)))
+  r = np.triu(matrices.general(rng, (), 3, 3, dtype)) * real.type(small / 20)
+  r[np.diag_indices(3)] = small
+  for size in (1.0, 1 / small):
+    w = np.array([size, 0.1 * size, 0.05 * size], dtype)
+    for weight in (1.0, 0.0, *[-0.75 * (small / size) ** 2] * (size == 1.0)):
+      weight = real.type(weight)
+      given, by, factor = float(r[0, 0].real), float(w[0].real), float(weight)
+      h = np.sqrt(given**2 + factor * by**2)
+      expected = given / h, factor * by / h, by**2 / (2 * h)
+      found = gradients(r, w, weight)
+      for x, y in zip((found[0][0, 0], found[1][0], found[2]), expected, strict=True):
+        np.testing.assert_allclose(x, y, rtol=100 * np.finfo(dtype).eps)
+
+
 def test_failures_alone(dtype, rng):
   """A matrix that fails is NaN with its info. The bits of the others are those alone."""
   a, w = _definite(rng, (3,), dtype), _vector(rng, (3,), dtype)
