@@ -495,6 +495,23 @@ def test_operands_of_another_dtype(rng):
   assert half.upper.dtype == np.float32 and half.logdet().dtype == jnp.float16
 
 
+def test_operands_under_strict_promotion():
+  """Changes of another dtype are an error, as in jax.numpy; a real corner or weight is none."""
+  a, w = np.eye(3, dtype=np.float32), np.ones(3)
+  positive, general, tall = (
+      getattr(linalg, f"factorize_{kind}")(a) for kind in ("cholesky", "lu", "qr"))
+  same = w.astype(np.float32)
+  with jax.numpy_dtype_promotion("strict"):
+    for call in (
+        lambda: positive.update(w), lambda: positive.update(same, np.float64(1)),
+        lambda: positive.append(same, np.float64(9)), lambda: general.update(same, w),
+        lambda: general.replace(0, w, same), lambda: tall.append_rows(w),
+        lambda: tall.downdate(w, same)):
+      with pytest.raises(jax.dtypes.TypePromotionError):
+        call()
+    _agrees(positive.update(same, 2.0), a + 2 * np.outer(same, same))
+
+
 def test_wrong_arguments():
   factor = linalg.factorize_cholesky(np.eye(3))
   for call, error, text in (
@@ -513,6 +530,15 @@ def test_wrong_arguments():
       (lambda: factor.update(np.ones(3), 1j), TypeError, "takes a real weight"),
       (lambda: linalg.factorize_qr(np.ones((2, 4, 3))).append_columns(np.ones((2, 4))), ValueError,
        r"use columns\[..., None\]"),
+      (lambda: linalg.factorize_qr(np.ones((4, 3))).append_columns(np.ones((4, 2))), ValueError,
+       r"append_columns\(\) of columns \(4, 2\) to 3 others makes matrices wider than tall"),
+      (lambda: linalg.factorize_lu(np.eye(3)).downdate(np.ones(4), np.ones(4)), ValueError,
+       r"downdate\(\)"),
+      (lambda: linalg.factorize_qr(np.eye(3)).downdate(np.ones(4), np.ones(4)), ValueError,
+       r"downdate\(\)"),
+      (lambda: factor.update(np.ones(3), "x"), TypeError, "position 1"),
+      (lambda: linalg.factorize_lu(np.eye(3)).update(np.ones(3), 1j * np.ones(3)), TypeError,
+       "as v"),
       (lambda: factor.replace(0, np.ones(2)), ValueError, "column"),
       (lambda: linalg.LUFactor.from_factor(np.eye(3)), TypeError, "lu_and_piv the two values that"),
       (lambda: linalg.LUFactor.from_factor((np.eye(3), np.arange(2))), ValueError, "pivots"),
