@@ -1,5 +1,5 @@
-// Banded systems, banded Cholesky factors, and solves with them: one thread per matrix, whatever
-// its size. Neighbouring threads read neighbouring words.
+// Banded systems, banded Cholesky factors, and solves with them. One thread per matrix takes any
+// size. Neighbouring threads read neighbouring words.
 //
 // Few long systems are solved as block-tridiagonal ones, in chunks. Their blocks are exchanged with
 // no others, so a system that needs that is solved again by one thread.
@@ -243,7 +243,8 @@ struct BandElements {
     return lower ? x : Conj(x);
   }
   __device__ __forceinline__ void Store(int i, int k, E x, E* target) const {
-    StoreGlobal<E>(lower ? x : Conj(x), target + Place(i, k));
+    const bool corner = i >= n - k;  // has no negative zeros
+    StoreGlobal<E>(lower || corner ? x : Conj(x), target + Place(i, k));
   }
 };
 
@@ -334,8 +335,9 @@ struct TeamBandedSolve {
 // Whether each matrix takes a team, and its window fits in shared memory.
 template <class Job, class... Arguments>
 GpuPath BandedTrianglesPath(int64_t unit, const BandedTriangles& shape, Arguments... arguments) {
-  // The size of a ring of the widest bands has 32 bits.
-  const bool few = shape.batch <= kTeamBanded && shape.width <= kWidestBand;
+  // A team counts rows in 32 bits, up to a ring past the last. A ring has at most 1024 columns.
+  constexpr int64_t kMostRows = std::numeric_limits<int>::max() - 2048;
+  const bool few = shape.batch <= kTeamBanded && shape.width <= kWidestBand && shape.n <= kMostRows;
   return few && FitsInShared<Job>(unit, shape, arguments...) ? GpuPath::kTeam : GpuPath::kThread;
 }
 

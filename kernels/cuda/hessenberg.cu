@@ -42,8 +42,10 @@ struct TeamHessenberg {
 template <class E>
 void RunHessenberg(cudaStream_t stream, DeviceScratch& scratch, int64_t batch,
                    const HessenbergProblem<E>& problem) {
+  if (batch == 0) return;
   const int n = problem.n, team_size = LargeTeamSize(n);
   const int64_t ld = n | 1;
+  ToInt(n * ld);  // a team counts elements in 32 bits
   SharedLayout layout(sizeof(RealElement<E>));
   const TeamHessenberg<E> job{.problem = problem,
                               .matrix = layout.Take<E>(n * ld),

@@ -120,6 +120,7 @@ template <class E>
 void RunTeamQr(cudaStream_t stream, DeviceScratch& scratch, const QrProblem<E>& problem,
                int team_size, int64_t ld) {
   using V = RealElement<E>;
+  ToInt(problem.m * ld);  // a team counts elements in 32 bits
   SharedLayout layout(sizeof(V));
   const TeamQr<E> job{.problem = problem,
                       .matrix = layout.Take<E>(problem.m * ld),

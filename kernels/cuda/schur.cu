@@ -60,6 +60,7 @@ void Schur(cudaStream_t stream, DeviceScratch scratch, ffi::AnyBuffer a, Result 
                                   .form = AsElements(form_data),
                                   .vectors = AsElements(vectors_data),
                                   .info = Elements<int32_t>(info, batch, {}, "info")};
+    if (batch == 0) return;
     const TeamSchur<E> job{.problem = problem,
                            .offsets = TakeSchurWork<E>(layout, n, LargeTeamSize(n), true)};
     LaunchSchur<E>(stream, scratch, job, batch, n, layout);

@@ -25,6 +25,7 @@ struct SchurOffsets {
 template <class E>
 SchurOffsets<E> TakeSchurWork(SharedLayout& layout, int n, int team_size, bool vectors) {
   const int64_t ld = n | 1;
+  ToInt(n * ld);  // a team counts elements in 32 bits
   return {.z = layout.Take<E>(1 + n * ld),
           .t = layout.Take<E>(vectors ? n * ld : 0),
           .taus = layout.Take<E>(n),

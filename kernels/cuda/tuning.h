@@ -153,11 +153,12 @@ inline constexpr int64_t kLongBlockTridiagonal = 1024;
 // Not measured.
 inline constexpr int64_t kFewBanded = 64;
 // The largest batch of banded Cholesky factors, and of solves with them, by a team for each matrix;
-// right-hand sides of a team; the diagonals for which a warp is enough; and the most diagonals
-// whose window may fit in shared memory: cuda_banded.json.
+// right-hand sides of a team; and the diagonals for which a warp is enough: cuda_banded.json.
 inline constexpr int64_t kTeamBanded = 4096;
 inline constexpr int64_t kBandedColumns = 16;
 inline constexpr int64_t kWarpBanded = 64;
+// The most diagonals for which the size of a ring is computed, so that it has 32 bits. No GPU has
+// shared memory for so many.
 inline constexpr int64_t kWidestBand = 512;
 // In units of roundings of a block's row. A smaller pivot may be zero in another order of
 // operations. A larger residual after a correction is not from rounding. Not measured.

@@ -31,6 +31,21 @@ def as_integer(
   return value
 
 
+def as_indices(name: str, parameter: str, subset: Any, n: Any) -> tuple[int, int]:
+  """`subset`, which the caller gave as `parameter`, as two of n indices, the last included."""
+  limits = f"must be (first, last) with 0 <= first <= last < {n}, got {subset!r}."
+  try:
+    first, last = subset
+  except (TypeError, ValueError):
+    raise ValueError(f"{name}: {parameter} {limits}") from None
+  first = as_integer(name, f"{parameter}[0]", first)
+  last = as_integer(name, f"{parameter}[1]", last)
+  # A symbolic n has no order.
+  if not 0 <= first <= last or (isinstance(n, int) and last >= n):
+    raise ValueError(f"{name}: {parameter} {limits}")
+  return first, last
+
+
 def check_arrays(name: str, *operands: Any) -> None:
   """Raises TypeError for an operand that is not an array of numbers."""
   for i, x in enumerate(operands):

@@ -1,6 +1,5 @@
 """Generalized eigenvalues and eigenvectors of pairs of Hermitian matrices."""
 
-import operator
 from typing import Any, Literal, overload
 
 import jax
@@ -9,7 +8,7 @@ from jax.typing import ArrayLike
 from linalg import ffi
 from linalg._core.algebra import adjoint, hermitian_part
 from linalg._core.checks import check, check_converged
-from linalg._core.operands import as_arrays, check_square, incompatible, real_dtype
+from linalg._core.operands import as_arrays, as_indices, check_square, incompatible, real_dtype
 from linalg._core.public import public
 from linalg._factorizations.cholesky import cholesky_p
 from linalg._factorizations.eigh import eigh_of, eigvalsh_of, subset_range
@@ -45,14 +44,7 @@ def _chosen(eigvals, subset_by_index, n):
     return subset_range(name, subset_by_index, n)
   if subset_by_index is not None:
     raise ValueError(f"{name}: only one of eigvals and subset_by_index may be given.")
-  try:
-    first, last = (operator.index(i) for i in eigvals)
-  except (TypeError, ValueError):
-    first, last = 0, -1
-  # A symbolic n has no order.
-  if not 0 <= first <= last or (isinstance(n, int) and last >= n):
-    raise ValueError(
-        f"{name}: eigvals must be (first, last) with 0 <= first <= last < {n}, got {eigvals!r}.")
+  first, last = as_indices(name, "eigvals", eigvals, n)
   return subset_range(name, (first, last + 1), n)
 
 

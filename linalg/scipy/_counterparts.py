@@ -13,6 +13,7 @@ from linalg import ffi
 from linalg._core.algebra import expand, identity, permutation_matrix, symmetrized
 from linalg._core.operands import (
   as_arrays,
+  as_indices,
   check_arrays,
   check_matrix,
   check_square,
@@ -22,7 +23,7 @@ from linalg._core.public import public, with_types_of
 from linalg._factorizations.lu import inverse_permutation_p
 from linalg._factorizations.matmul import product
 from linalg.scipy._drivers import check_driver, check_driver_of_eigh
-from linalg.scipy._intervals import in_interval, indices, interval, size_of_interval
+from linalg.scipy._intervals import in_interval, interval, size_of_interval
 
 __all__ = ["cholesky", "det", "eigh", "lu", "qr", "qr_multiply", "svd"]
 
@@ -206,7 +207,7 @@ def eigh(
     if subset is not None:
       check_arrays("eigh", a)
       check_square("eigh", a := jnp.asarray(a), "a")
-      eigvals = indices("eigh", parameter, subset, a.shape[-1])
+      eigvals = as_indices("eigh", parameter, subset, a.shape[-1])
   return _eigh(a, b, eigvals_only, eigvals, type)
 
 

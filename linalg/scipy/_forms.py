@@ -7,14 +7,20 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 import linalg
-from linalg._core.operands import as_arrays, check_arrays, check_matrix, check_square
+from linalg._core.operands import (
+  as_arrays,
+  as_indices,
+  check_arrays,
+  check_matrix,
+  check_square,
+)
 from linalg._core.public import public
 from linalg.scipy._drivers import (
   check_driver,
   check_driver_of_eigh,
   check_driver_of_tridiagonal,
 )
-from linalg.scipy._intervals import in_interval, indices, interval, size_of_interval
+from linalg.scipy._intervals import in_interval, interval, size_of_interval
 
 __all__ = [
     "eigh_tridiagonal", "eigvalsh", "eigvalsh_tridiagonal", "lstsq", "norm", "svdvals"]
@@ -177,7 +183,7 @@ def eigvalsh(
   if subset_by_index is not None:
     check_arrays("eigvalsh", a)
     check_square("eigvalsh", a := jnp.asarray(a), "a")
-    chosen = indices("eigvalsh", "subset_by_index", subset_by_index, a.shape[-1])
+    chosen = as_indices("eigvalsh", "subset_by_index", subset_by_index, a.shape[-1])
   w = linalg.eigh_generalized(a, b, lower, True, eigvals=chosen, type=type)
   return w if subset_by_value is None else _in(
       "eigvalsh", w, "subset_by_value", subset_by_value)
@@ -334,7 +340,7 @@ def eigvalsh_tridiagonal(
     raise ValueError(f"eigvalsh_tridiagonal: select must be 'a', 'i' or 'v', got {select!r}.")
   chosen = None
   if select == "i" and select_range is not None and d.ndim:  # a scalar is refused below
-    chosen = indices("eigvalsh_tridiagonal", "select_range", select_range, d.shape[-1])
+    chosen = as_indices("eigvalsh_tridiagonal", "select_range", select_range, d.shape[-1])
   of_values = select == "v"
   w = linalg.eigh_tridiagonal(
       d, e, eigvals_only=True, select="a" if of_values else select, select_range=chosen)

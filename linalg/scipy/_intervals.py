@@ -1,7 +1,4 @@
-"""Subsets of eigenvalues: by index, or in an interval.
-
-The number of those in an interval depends on the values of a matrix.
-"""
+"""Eigenvalues in an interval, whose number depends on the values of a matrix."""
 
 from typing import Any
 
@@ -9,23 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from linalg._core.algebra import expand
-from linalg._core.operands import as_integer
 from linalg._factorizations.matmul import product
-
-
-def indices(name: str, parameter: str, subset: Any, n: Any) -> tuple[int, int]:
-  """`subset`, which the caller gave as `parameter`, as two of n indices, the last included."""
-  limits = f"must be (first, last) with 0 <= first <= last < {n}, got {subset!r}."
-  try:
-    first, last = subset
-  except (TypeError, ValueError):
-    raise ValueError(f"{name}: {parameter} {limits}") from None
-  first = as_integer(name, f"{parameter}[0]", first)
-  last = as_integer(name, f"{parameter}[1]", last)
-  # A symbolic n has no order.
-  if not 0 <= first <= last or (isinstance(n, int) and last >= n):
-    raise ValueError(f"{name}: {parameter} {limits}")
-  return first, last
 
 
 def interval(name: str, parameter: str, bounds: Any) -> tuple[float, float]:

@@ -217,20 +217,40 @@ def _continuous_change(loop, x, da, dg, dq):
   return half + adjoint(half) - product(x, product(dg, x)) + dq
 
 
-def _continuous_near_identity(system, x, negligible):
-  system, x, from_units = _in_units_of_states(system, x, negligible)
-  # An input that costs little leaves states with hardly any cost, which X would hide beside others.
-  # Elsewhere small eigenvalues of X may be rounding errors, and units made of them would be wrong.
-  at = constant(system)
-  effects = jnp.sum(jnp.abs(at.b) ** 2, axis=-2)
-  costs = jnp.abs(diagonal_of(at.r)) / jnp.where(effects > 0, effects, 1)
+def _has_unlike_costs(system):
+  """Whether one input costs far less than another, beside its effect on the states."""
+  effects = jnp.sum(jnp.abs(system.b) ** 2, axis=-2)
+  costs = jnp.abs(diagonal_of(system.r)) / jnp.where(effects > 0, effects, 1)
   largest = jnp.max(jnp.where(effects > 0, costs, 0), -1, initial=0)
   least = jnp.min(jnp.where(effects > 0, costs, jnp.inf), -1, initial=jnp.inf)
-  unlike = (least < jnp.finfo(x.dtype).eps ** 0.25 * largest)[..., None, None]
-  system, x, back = in_states_of(system, x, jnp.where(unlike, negligible, jnp.inf))
+  return (least < jnp.finfo(costs.dtype).eps ** 0.25 * largest)[..., None, None]
+
+
+def _continuous_refined(system, start, negligible):
+  system, start, from_units = _in_units_of_states(system, start, negligible)
   # A rotation would mix inputs whose columns of B are of different size.
   system, _ = in_own_units(system, lambda y: y.r)
-  return system, x, lambda y: from_units(back(y)), unlike
+  at = constant(system)
+  x, loop, settled = _refined(_CONTINUOUS, at, start, _largest_step(start), negligible)
+  if system.r.shape[-1] < 2:
+    return system, x, loop, settled, from_units
+  # An input that costs little leaves states with hardly any cost, which X would hide beside others.
+  # Elsewhere small eigenvalues of X may be rounding errors, and states made of them would be wrong.
+  unlike = _has_unlike_costs(at)
+  turned, turned_start, back = in_states_of(at, start, jnp.where(unlike, negligible, jnp.inf))
+  turned_x, turned_loop, turned_settled = _refined(
+      _CONTINUOUS, turned, turned_start, _LARGEST_STEP_NEAR_IDENTITY, negligible)
+
+  def residual(x):
+    return _frobenius(_about(_CONTINUOUS, at, x, _feedback(_CONTINUOUS, at, x))[1])
+
+  as_close = residual(symmetrized(back(turned_x))) <= 2 * residual(x)
+  of_matrix = lambda y: y[..., None, None]
+  taken = unlike & of_matrix(turned_settled) & (as_close | ~of_matrix(settled))
+  system, _, back = in_states_of(system, start, jnp.where(taken, negligible, jnp.inf))
+  return (system, jnp.where(taken, turned_x, x), jnp.where(taken, turned_loop, loop),
+          jnp.where(taken[..., 0, 0], turned_settled, settled),
+          lambda y: from_units(symmetrized(back(y))))
 
 
 def _continuous_loop(a, g, x):
@@ -274,11 +294,13 @@ def _discrete_residual(loop, x):
   return congruence(loop, x, adjoint_a=True) - x
 
 
-def _discrete_near_identity(system, x, negligible):
+def _discrete_refined(system, start, negligible):
   # _discrete_riccati.py chooses other states and inputs for derivatives.
-  inputs = _units_of(diagonal_of(constant(system).weight(x)))
-  system, x, back = _in_units_of_states(system, x, negligible)
-  return system.scaled(zeros_like(diagonal_of(x).real) + 1, inputs), x, back, False
+  inputs = _units_of(diagonal_of(constant(system).weight(start)))
+  system, start, back = _in_units_of_states(system, start, negligible)
+  system = system.scaled(zeros_like(diagonal_of(start).real) + 1, inputs)
+  found = _refined(_DISCRETE, constant(system), start, _largest_step(start), negligible)
+  return system, *found, back
 
 
 def _discrete_loop(a, g, x):
@@ -317,9 +339,9 @@ class _Equation(NamedTuple):
   loop: Callable[..., Any]  # (A, G, X) to F for S = 0; G = B R⁻¹ Bᴴ
   linear: Callable[..., Any]  # (F, its Schur factors, C) to L⁻¹ C; L is the derivative by X
   change: Callable[..., Any]  # (F, X, dA, dG, dQ) to the derivative by A, G and Q
-  # (system, X, negligible) to both in states and inputs that bring X and W near I, the function
-  # that returns another X, and whether X is near I because costs of inputs are very unlike.
-  near_identity: Callable[..., Any]
+  # (system, nearly X, negligible) to the system in states and inputs that bring X and W near I, its
+  # X, closed loop and whether X is settled, and the function that returns another X.
+  refined: Callable[..., Any]
   stable: Callable[..., Any]  # eigenvalues of the closed loop to whether it is stable
   raises_costs: bool  # whether costs that are small beside A are scaled up
 
@@ -348,11 +370,11 @@ def _operation(name, equation):
 _CONTINUOUS = _Equation(
     _continuous_start, _continuous_input_step, _continuous_weight, _continuous_product,
     _continuous_residual, _continuous_loop, _continuous_linear, _continuous_change,
-    _continuous_near_identity, _on_the_left, False)
+    _continuous_refined, _on_the_left, False)
 _DISCRETE = _Equation(
     _discrete_start, _discrete_input_step, _discrete_weight, _discrete_product,
     _discrete_residual, _discrete_loop, _discrete_linear, _discrete_change,
-    _discrete_near_identity, _in_circle, True)
+    _discrete_refined, _in_circle, True)
 # X as a function of A, G and Q, given X and the Schur factors of the closed loop.
 _continuous_p = _operation("solve_continuous_are", _CONTINUOUS)
 _discrete_p = _operation("solve_discrete_are", _DISCRETE)
@@ -383,17 +405,20 @@ def _negligible(system, x):
   return jnp.where(_frobenius(x) <= level, level, 0)
 
 
-def _refined(equation, system, start, unlike, negligible):
+def _largest_step(x):
+  """The largest step of Newton's method beside X that is taken."""
+  return jnp.finfo(x.dtype).eps ** 0.375
+
+
+def _refined(equation, system, start, largest_step, negligible):
   """X after steps of Newton's method that reduce the residual, its closed loop, and whether it
   is settled.
 
   X is settled if the last step hardly changed the loop, or if the residual is small. Kleinman, IEEE
   Trans. Automat. Control 13 (1968). A step that is large beside X is not taken: if the equation is
-  ill-conditioned, it may add more error than residual it removes. Steps up to `negligible` are, and
-  larger ones of an X near I.
+  ill-conditioned, it may add more error than residual it removes. Steps up to `negligible` are.
   """
   eps = jnp.finfo(start.dtype).eps
-  largest_step = jnp.where(unlike, _LARGEST_STEP_NEAR_IDENTITY, eps**0.375)
 
   def distance(x, best):
     return _frobenius(x - best[0])
@@ -468,8 +493,7 @@ def _solve_system(equation, expansion, system):
   system, constants = system.scaled(*units), constants.scaled(*units)
   start = symmetrized(equation.start(constants))
   negligible = _negligible(constants, start)
-  system, start, back, unlike = equation.near_identity(system, start, negligible)
-  x, loop, settled = _refined(equation, constant(system), start, unlike, negligible)
+  system, x, loop, settled, back = equation.refined(system, start, negligible)
   t, z = triangular_schur(loop)
   stable = jnp.all(equation.stable(diagonal_of(t)), axis=-1)
   x = jax.lax.stop_gradient(x)
@@ -542,10 +566,10 @@ def solve_continuous_are(
     float64.
 
   Derivatives may be NaN where X is not. Let ρ be the ratio of the largest eigenvalue of the closed
-  loop to its slowest decay: large where an input costs little. First derivatives may lose digits
-  with ρ, and are NaN where eps ρ exceeds 0.1. Second ones may lose digits with ρ², and are NaN
-  where eps ρ² does. Both are NaN where eps κ does, κ the condition number of R in units that make
-  its diagonal 1.
+  loop to its slowest decay. It is large where an input costs little, for example. First derivatives
+  may lose digits with ρ, and are NaN where eps ρ exceeds 0.1. Second ones may lose digits with ρ²,
+  and are NaN where eps ρ² does. Both are NaN where eps κ does, κ the condition number of R in units
+  that make its diagonal 1.
 
   float16 and bfloat16 are solved in float32, and X rounded.
 

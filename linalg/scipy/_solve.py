@@ -123,7 +123,7 @@ def solve(
       'tridiagonal', 'diagonal'. None is 'gen'. Elements that a structure excludes are not read,
       but for 'banded'.
     transposed: whether to solve Aᵀ x = b, also for a complex A.
-    overwrite_a, overwrite_b, debug, check_finite: not used.
+    overwrite_a, overwrite_b, debug, check_finite: not used. `check_finite` must be a boolean.
 
   Returns:
     x, with the broadcast batch shape of `a` and `b`. It is NaN where A is singular, or not positive
@@ -141,6 +141,10 @@ def solve(
     >>> print(linalg.scipy.solve(a, jnp.array([8.0, 4.0]), assume_a="lower triangular"))
     [2. 0.]
   """
+  if check_finite not in (True, False):  # SciPy has assume_a in this place
+    raise TypeError(
+        f"solve: check_finite must be True or False, got {check_finite!r}. As in JAX, it is the "
+        f"parameter after debug: pass it and assume_a by keyword.")
   del overwrite_a, overwrite_b, debug, check_finite
   _check_structure("solve", assume_a, _OF_SOLVE)
   check_arrays("solve", a, b)

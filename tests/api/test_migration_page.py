@@ -45,8 +45,12 @@ def test_all_of_scipy():
 
 
 def test_all_of_numpy():
+  """The table has NumPy's functions. Its other name is an error, of which ours is a subclass."""
   functions = {x for x in np.linalg.__all__ if inspect.isroutine(getattr(np.linalg, x))}
-  assert {x for x, _ in _rows(JAX) for x in _names(x)} >= functions
+  assert len(functions) == int(re.search(r"All (\d+) names", JAX)[1])
+  assert {name for x, _ in _rows(JAX) for name in _names(x)} == functions
+  assert {*np.linalg.__all__} - functions == {"LinAlgError"}
+  assert issubclass(linalg.LinAlgError, np.linalg.LinAlgError)
 
 
 def test_all_of_torch():

@@ -91,16 +91,24 @@ def test_signatures_of_scipy():
     assert [(x, default) for x, _, default in ours if x not in added] == theirs, name
 
 
+def _places(parameters):
+  """The place of each parameter in a call by position."""
+  return {
+      x: place for place, x in enumerate(
+          y for y in parameters if parameters[y].kind != inspect.Parameter.KEYWORD_ONLY)}
+
+
 def _differing(name):
-  """Parameters that one side lacks, with another default, or that SciPy alone takes by position."""
+  """Parameters that one side lacks, with another default, or that SciPy takes at another place, or
+  alone takes by position."""
   ours, theirs = (
       dict(inspect.signature(getattr(module, name)).parameters)
       for module in (linalg.scipy, scipy.linalg))
-  by_keyword = inspect.Parameter.KEYWORD_ONLY
+  here, there = _places(ours), _places(theirs)
   return (ours.keys() ^ theirs.keys()) | {
       x for x in ours.keys() & theirs.keys()
       if ours[x].default != theirs[x].default
-      or ours[x].kind == by_keyword != theirs[x].kind}
+      or (x in there and here.get(x) != there[x])}
 
 
 def test_parameters_that_differ():

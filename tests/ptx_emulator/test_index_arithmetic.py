@@ -38,7 +38,8 @@ def _plain(x):
   return PlainBuffer(x.ctypes.data, x.dtype.name.encode(), x.ndim, dimensions)
 
 
-def _call(handlers, target, operands, results):
+def _error_of(handlers, target, operands, results):
+  """Calls the handler. Returns its error's text, which is empty if there is none."""
   attributes = ptx_calls.OPERATIONS[target].attributes
   names = (ctypes.c_char_p * len(attributes))(*(x.encode() for x in sorted(attributes)))
   values = (ctypes.c_bool * len(attributes))(*(attributes[x] for x in sorted(attributes)))
@@ -50,7 +51,12 @@ def _call(handlers, target, operands, results):
       ctypes.c_void_p(handler), ctypes.c_int64(len(operands)),
       ctypes.c_int64(len(results)), (PlainBuffer * len(buffers))(*map(_plain, buffers)),
       ctypes.c_int64(len(attributes)), names, values, text, ctypes.c_size_t(len(text)))
-  assert not text.value, text.value.decode()
+  return text.value.decode()
+
+
+def _call(handlers, target, operands, results):
+  error = _error_of(handlers, target, operands, results)
+  assert not error, error
 
 
 def _check_both_ends(target, ends, batch, handlers, monkeypatch, **settings):
@@ -114,3 +120,14 @@ def test_both_ends_of_long_bands(target, handlers, monkeypatch, rng):
   b = rng.standard_normal((2, n, 1), np.float32)
   ends = [ab] if target == "linalg_cholesky_banded" else [ab, b]
   _check_both_ends(target, ends, batch, handlers, monkeypatch, ENDS=1)
+
+
+# The order of the least square with 2³¹ elements or more. Nothing is launched.
+@pytest.mark.parametrize("target", [
+    "linalg_schur", "linalg_hessenberg", "linalg_hessenberg_h", "linalg_eig_left",
+    "linalg_qr_pivoted"])
+def test_a_matrix_of_too_many_elements(target, handlers):
+  """Teams in global memory count the elements of a matrix in 32 bits."""
+  operands = [_sparse((1, 46_341, 46_341), np.float32)]
+  results = [_sparse((1, *shape), x) for shape, x in ptx_calls.results_of(target, operands)]
+  assert "too large for 32-bit integers" in _error_of(handlers, target, operands, results)

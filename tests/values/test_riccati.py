@@ -229,6 +229,27 @@ def test_continuous_riccati_with_cheap_inputs(dtype):
     assert error(2) < 50 * eps * ratio**2, exponents[i]
 
 
+def test_continuous_riccati_with_a_cheap_input_and_states_without_cost():
+  """X is Hermitian, and as SciPy's after steps of Newton's method. Its zeros are rounding."""
+  rng = np.random.default_rng(1)
+  a = rng.standard_normal((6, 4, 4))
+  a[:, :2, 2:], a[:, 2:, 2:] = 0, a[:, 2:, 2:] - 3 * np.eye(2)
+  turn = np.linalg.qr(rng.standard_normal((6, 4, 4)))[0]
+  a, c = turn @ a @ turn.mT, np.array([[1, 0.5, 0, 0]]) @ turn.mT
+  b, q = rng.standard_normal((6, 4, 2)), c.mT @ c
+  for cost in (1e-10, 1e-13):
+    r = np.diag([1, cost])
+    found = np.asarray(quick_jit(CONTINUOUS[0])(a, b, q, r))
+    np.testing.assert_array_equal(found, found.mT)
+    for i in range(6):
+      expected = scipy.linalg.solve_continuous_are(a[i], b[i], q[i], r)
+      for _ in range(3):
+        k = np.linalg.solve(r, b[i].T @ expected)
+        expected = scipy.linalg.solve_continuous_lyapunov(
+            (a[i] - b[i] @ k).T, -(q[i] + k.T @ r @ k))
+      np.testing.assert_allclose(found[i], expected, rtol=0, atol=1e-6 * np.abs(expected).max())
+
+
 @pytest.mark.parametrize(
     "dtype, spreads, bounds", [
         (np.float64, (0, 3.75, 4.5, 4.9), (1e-9, 1e-2)),

@@ -297,6 +297,7 @@ def test_wrong_indices():
   """A subset by index is two integers, of a square matrix."""
   a, d = np.eye(3), np.ones(3)
   functions = [
+      ("eigh_generalized: eigvals", lambda x: linalg.eigh_generalized(a, eigvals=x)),
       ("eigh: eigvals", lambda x: linalg.scipy.eigh(a, eigvals=x)),
       ("eigh: subset_by_index", lambda x: linalg.scipy.eigh(a, subset_by_index=x)),
       ("eigvalsh: subset_by_index", lambda x: linalg.scipy.eigvalsh(a, subset_by_index=x)),

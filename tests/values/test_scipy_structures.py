@@ -133,6 +133,9 @@ def test_wrong_structures():
     linalg.scipy.solve(np.eye(2), np.ones(2), assume_a="g")
   with pytest.raises(ValueError, match="inv: assume_a must be one of .*, got 'banded'"):
     linalg.scipy.inv(np.eye(2), assume_a="banded")
+  for structure in ("pos", None):  # SciPy's seventh argument
+    with pytest.raises(TypeError, match="solve: check_finite must be True or False, got .*keyword"):
+      linalg.scipy.solve([[4, 0], [1, 3]], [1, 1], True, False, False, True, structure)
   with pytest.raises(ValueError, match=r"Incompatible shapes.* solve\(\)"):
     linalg.scipy.solve(np.eye(3), np.ones(2), assume_a="diagonal")
   with pytest.raises(ValueError, match=r"inv\(\) must have shape"):
