@@ -167,12 +167,23 @@ def incompatible_changes(
       f"{error}. Where these are vectors, not columns of matrices, use {hint}.")
 
 
-def as_changes(name: str, factor: jax.Array, *operands: Any) -> list[jax.Array]:
-  """Arrays of the dtype of a factor that they change. Complex ones do not fit a real factor."""
+def as_changes(
+    name: str, factor: jax.Array, dtype: Any, *operands: Any, names: Sequence[str],
+    real: Sequence[str] = ()
+) -> list[jax.Array]:
+  """Arrays of the dtype of a factor that they change. Complex ones do not fit a real factor.
+
+  `dtype` is that of the factor's results. Operands that do not promote with it raise
+  `TypePromotionError`, as in jax.numpy. Operands named in `real` may be real
+  where the factor is complex.
+  """
   check_arrays(name, *operands)
-  for x in operands:
+  for x, what in zip(operands, names, strict=True):
     if jnp.iscomplexobj(x) and not jnp.iscomplexobj(factor):
-      raise TypeError(f"{name}() of a real factor takes real arrays, got {jnp.result_type(x)}.")
+      raise TypeError(
+          f"{name}() of a real factor takes real arrays, got {jnp.result_type(x)} as {what}.")
+    jnp.result_type(
+        real_dtype(dtype) if what in real and not jnp.iscomplexobj(x) else dtype, x)
   return [jnp.asarray(x, factor.dtype) for x in operands]
 
 

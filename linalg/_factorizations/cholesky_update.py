@@ -1,7 +1,5 @@
 """Cholesky factors of matrices that change by a matrix of rank one."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
@@ -38,11 +36,16 @@ def _jvp(primals, tangents, *, downdate):
 def _tangent(r, w, dr, dw, *, downdate):
   # The handler found vₖ = 0 wherever the diagonal is not positive. Here it may be a rounding error.
   factor, _ = cholesky_update_p(*jax.lax.stop_gradient((r, w)), downdate=downdate)
+  kept = _not_positive(factor)
+  weight = -1.0 if downdate else 1.0
+  return [jax.jvp(lambda r, w: _rotated(r, w, weight, kept), (r, w), (dr, dw))[1]]
+
+
+def _not_positive(factor):
+  """Where the diagonal of a factor is not positive."""
   diagonal = diagonal_of(factor)
-  kept = ~(diagonal.real > 0)
-  if jnp.iscomplexobj(diagonal):
-    kept |= diagonal.imag != 0
-  return [jax.jvp(lambda r, w: _rotated(r, w, kept, downdate=downdate), (r, w), (dr, dw))[1]]
+  found = ~(diagonal.real > 0)
+  return found | (diagonal.imag != 0) if jnp.iscomplexobj(diagonal) else found
 
 
 def _quotient(x, y):
@@ -50,40 +53,56 @@ def _quotient(x, y):
   return jax.lax.complex(x.real / y, x.imag / y) if jnp.iscomplexobj(x) else x / y
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(2,))
-def _rotation(d, v, sign):
-  """(h, c, s) with h = √(|d|² + sign |v|²) > 0, c = d / h and s = v / h."""
+def _times(x, y):
+  """x y for a real x."""
+  return jax.lax.complex(x * y.real, x * y.imag) if jnp.iscomplexobj(y) else x * y
+
+
+@jax.custom_jvp
+def _rotation(d, v, weight):
+  """(h, c, s) with h = √(|d|² + weight |v|²) > 0, c = d / h and s = v / h."""
   size, other = jnp.abs(d), jnp.abs(v)
-  scale = binade(jnp.maximum(size, other))
+  lost = weight < 0
+  scale = binade(jnp.maximum(size, other * jnp.sqrt(jnp.abs(weight))))
   size, other = size / scale, other / scale
-  h = jnp.sqrt(size * size + other * other if sign > 0 else (size - other) * (size + other))
+  # JAX differentiates this too, in second derivatives of a scan: no root of a weight of 0.
+  drop = other * jnp.sqrt(jnp.where(lost, -weight, 1))
+  h = jnp.sqrt(jnp.where(
+      lost, (size - drop) * (size + drop), size * size + weight * other * other))
   return h * scale, _quotient(_quotient(d, scale), h), _quotient(_quotient(v, scale), h)
 
 
 @_rotation.defjvp
-def _(sign, primals, tangents):
-  """(p, q) are (dd, dv) rotated. 1 - |c|² and 1 - |s|² are not formed: they cancel."""
-  (d, v), (dd, dv) = primals, tangents
-  h, c, s = _rotation(d, v, sign)
-  p, q = c.conj() * dd + sign * s.conj() * dv, c * dv - s * dd
-  dc, ds = -sign * s.conj() * q, c.conj() * q
+def _(primals, tangents):
+  """(p, q) are (dd, dv) rotated. 1 - |c|² and 1 - weight |s|² are not formed: they cancel."""
+  (d, v, weight), (dd, dv, dweight) = primals, tangents
+  h, c, s = _rotation(d, v, weight)
+  weighted = _times(weight, s.conj())
+  p, q = c.conj() * dd + weighted * dv, c * dv - s * dd
+  dc, ds = -weighted * q, c.conj() * q
   if jnp.iscomplexobj(p):
     turn = imaginary(p.imag)
     dc, ds = dc + c * turn, ds + s * turn
-  return (h, c, s), (p.real, _quotient(dc, h), _quotient(ds, h))
+  # The weight alone changes h by a factor.
+  factor = dweight * (s.real**2 + s.imag**2) / 2
+  return (h, c, s), (
+      p.real + factor * h, _quotient(dc, h) - _times(factor, c),
+      _quotient(ds, h) - _times(factor, s))
 
 
-def _rotated(r, w, kept, *, downdate):
+def _rotated(r, w, weight, kept):
   """The factor by a rotation for each row, as the handler finds it, for JAX to differentiate.
 
   Its derivative consists of the rotations' cosines and sines. So it loses no digits where R is much
   smaller than w, or ill-conditioned. It takes n steps of O(n) operations.
 
-  The rotation of row k takes (rₖₖ, vₖ), v = wᴴ, to (h, 0). The `kept` rows are those with vₖ = 0:
-  there the rotation takes (1, vₖ / rₖₖ) to (h, 0) instead.
+  The rotation of row k takes (rₖₖ, √weight vₖ), v = wᴴ, to (h, 0), and is hyperbolic for a negative
+  weight. Roots of the weight, an array or 1.0 or -1.0, cancel, so there are derivatives at 0 too.
+  The `kept` rows are those with vₖ = 0: there the rotation takes (1, √weight vₖ / rₖₖ) to (h, 0)
+  instead.
   """
-  sign = -1 if downdate else 1
   index = expand(jnp.arange(r.shape[-1], dtype=jnp.int32), w)
+  negative = weight < 0
 
   def step(v, given):
     row, keep, k = given
@@ -91,18 +110,27 @@ def _rotated(r, w, kept, *, downdate):
     d, first = pick(row), pick(v)
     keep |= first == 0
     ratio = first / jnp.where(keep, d, 1)
-    h, c, s = _rotation(jnp.where(keep, 1, d), jnp.where(keep, ratio, first), sign)
+    h, c, s = _rotation(jnp.where(keep, 1, d), jnp.where(keep, ratio, first), weight)
     h = (jnp.where(keep, d, 1) * h.astype(d.dtype))[..., None]
+    weighted = _times(weight, s.conj())[..., None]
     c, s = c[..., None], s[..., None]
-    rotated = c.conj() * row + sign * s.conj() * v
-    # Mixed form: the new row makes the next v.
-    v = (v - s * rotated) / c.conj() if downdate else c * v - s * row
+    rotated = c.conj() * row + weighted * v
+    if isinstance(negative, bool):
+      v = _mixed(v, rotated, c, s) if negative else c * v - s * row
+    else:
+      lost = negative[..., None]
+      v = jnp.where(lost, _mixed(v, rotated, jnp.where(lost, c, 1), s), c * v - s * row)
     return jnp.where(index > k, v, 0), jnp.where(index == k, h, rotated)
 
   rows = jnp.moveaxis(triangle(r, lower=False), -2, 0)
   order = jnp.arange(r.shape[-1], dtype=jnp.int32)
   _, factor = jax.lax.scan(step, w.conj(), (rows, jnp.moveaxis(kept, -1, 0), order))
   return jnp.moveaxis(factor, 0, -2)
+
+
+def _mixed(v, rotated, c, s):
+  """The next v of a hyperbolic rotation in mixed form: the new row makes it."""
+  return (v - s * rotated) / c.conj()
 
 
 def _phases(diagonal, turned):
@@ -180,14 +208,11 @@ def _weighted(r, w, weight):
 
 
 def _weighted_jvp(primals, tangents):
-  # By sums, which have a derivative at a weight of 0 too.
-  def by_sums(r, w, weight):
-    l = adjoint(triangle(r, lower=False))
-    p = triangular_solve_p(l, w[..., None], left_side=True, lower=True)[..., 0]
-    return triangle(adjoint(_by_sums(l, p, weight[..., None])[0]), lower=False)
-
   factor, info = weighted_update_p(*primals)
-  _, dfactor = jax.jvp(by_sums, tuple(primals), tuple(without_none(primals, tangents)))
+  kept = _not_positive(jax.lax.stop_gradient(factor))
+  _, dfactor = jax.jvp(
+      lambda r, w, weight: _rotated(r, w, weight, kept), tuple(primals),
+      tuple(without_none(primals, tangents)))
   known = jnp.where(info == 0, 1, jnp.nan).astype(dfactor.dtype)
   return (factor, info), (dfactor * known[..., None, None], None)
 

@@ -285,8 +285,7 @@ class CholeskyFactor:
       weight: a real number, or (..., k), one for each column. Signs may differ and be traced, and
         there are derivatives at 0.
 
-    Each column takes O(n²) operations, by `cholesky_update`; with a weight, two calls of it, and
-    derivatives by sums (method C1), which lose digits where the new A is nearly singular.
+    Each column takes O(n²) operations, by `cholesky_update`; with a weight, two calls of it.
 
     Example:
       >>> import jax.numpy as jnp, linalg
@@ -306,10 +305,11 @@ class CholeskyFactor:
     """
     if weight is None:
       return self._update("update", w, downdate=False)
+    check_arrays("update", w, weight)
     columns = self._vectors("update", w)
-    check_arrays("update", weight)
     if jnp.iscomplexobj(weight):
       raise TypeError(f"update() takes a real weight, got {jnp.result_type(weight)}.")
+    jnp.result_type(real_dtype(self.dtype), weight)
     weight = jnp.asarray(weight, real_dtype(self.upper.dtype))
     weight = jnp.broadcast_to(weight, columns.shape[-1:]) if weight.ndim == 0 else weight
     if weight.shape[-1] != columns.shape[-1]:
@@ -324,7 +324,7 @@ class CholeskyFactor:
 
   def _vectors(self, name, w):
     """The columns (..., n, k) of an update."""
-    (w,) = as_changes(name, self.upper, w)
+    (w,) = as_changes(name, self.upper, self.dtype, w, names=("w",))
     columns = w[..., None] if w.ndim == 1 else w
     if columns.ndim < 2 or columns.shape[-2] != self.upper.shape[-1]:
       raise incompatible_changes(name, self.upper, (w,), names=("the factor", "w"))
@@ -345,7 +345,9 @@ class CholeskyFactor:
 
     The Schur complement D - Cᴴ A⁻¹ C takes a triangular solve, O(n² k) operations.
     """
-    columns, corner = as_changes("append", self.upper, columns, corner)
+    columns, corner = as_changes(
+        "append", self.upper, self.dtype, columns, corner, names=("columns", "corner"),
+        real=("corner",))
     if columns.ndim and (corner.ndim < 2 or columns.ndim == corner.ndim + 1):
       columns, corner = columns[..., None], corner[..., None, None]
     n, k = columns.shape[-2:] if columns.ndim > 1 else (None, None)
@@ -383,7 +385,7 @@ class CholeskyFactor:
 
     A triangular solve, an update and a downdate of the rows below, O(n²) operations.
     """
-    (column,) = as_changes("replace", self.upper, column)
+    (column,) = as_changes("replace", self.upper, self.dtype, column, names=("column",))
     n = self.upper.shape[-1]
     if column.ndim < 1 or column.shape[-1] != n:
       raise incompatible("replace", self.upper, column, names=("the factor", "column"))

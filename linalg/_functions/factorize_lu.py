@@ -172,22 +172,26 @@ class LUFactor:
     Two dimensions are a matrix of k columns, for all matrices A. Vectors (batch, n), one for each
     A, are `u[..., None]` and `v[..., None]`; see `CholeskyFactor.update`.
     """
-    u, v = as_changes("update", self.matrix, u, v)
-    left, right = (x[..., None] if x.ndim == 1 else x for x in (u, v))
-    n, names = self.matrix.shape[-1], ("the factor", "u", "v")
-    if left.shape[-2:-1] != (n,) or right.shape[-2:-1] != (n,) or left.shape[-1] != right.shape[-1]:
-      raise incompatible_changes("update", self.matrix, (u, v), names=names)
-    check_batches("update", self.matrix, left, right, names=names)
-    return self._of(self.matrix + product(left, right, adjoint_b=True))
+    return self._update("update", u, v)
 
   def downdate(self, u: ArrayLike, v: ArrayLike) -> "LUFactor":
     """The factors of A - u vᴴ, for `u` and `v` as for `update`."""
-    (u,) = as_changes("downdate", self.matrix, u)
-    return self.update(-u, v)
+    return self._update("downdate", u, v)
+
+  def _update(self, name, u, v):
+    u, v = as_changes(name, self.matrix, self.dtype, u, v, names=("u", "v"))
+    u = -u if name == "downdate" else u
+    left, right = (x[..., None] if x.ndim == 1 else x for x in (u, v))
+    n, names = self.matrix.shape[-1], ("the factor", "u", "v")
+    if left.shape[-2:-1] != (n,) or right.shape[-2:-1] != (n,) or left.shape[-1] != right.shape[-1]:
+      raise incompatible_changes(name, self.matrix, (u, v), names=names)
+    check_batches(name, self.matrix, left, right, names=names)
+    return self._of(self.matrix + product(left, right, adjoint_b=True))
 
   def append(self, column: ArrayLike, row: ArrayLike, corner: ArrayLike) -> "LUFactor":
     """The factors of [[A, column], [row, corner]], for vectors (..., n) and a corner (...)."""
-    column, row, corner = as_changes("append", self.matrix, column, row, corner)
+    column, row, corner = as_changes(
+        "append", self.matrix, self.dtype, column, row, corner, names=("column", "row", "corner"))
     n = self.matrix.shape[-1]
     if column.shape[-1:] != (n,) or row.shape[-1:] != (n,):
       raise incompatible("append", self.matrix, column, row, names=("the factor", "column", "row"))
@@ -213,7 +217,8 @@ class LUFactor:
       index: as for `CholeskyFactor.delete`.
       column, row: vectors (..., n). Entry `index` of the row is the one on the diagonal.
     """
-    column, row = as_changes("replace", self.matrix, column, row)
+    column, row = as_changes(
+        "replace", self.matrix, self.dtype, column, row, names=("column", "row"))
     n = self.matrix.shape[-1]
     if column.shape[-1:] != (n,) or row.shape[-1:] != (n,):
       raise incompatible("replace", self.matrix, column, row, names=("the factor", "column", "row"))

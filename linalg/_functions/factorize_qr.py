@@ -144,18 +144,21 @@ class QRFactor:
 
     The new matrix is factored, in O(m n²) operations.
     """
-    u, v = as_changes("update", self.q, u, v)
-    left, right = (x[..., None] if x.ndim == 1 else x for x in (u, v))
-    m, n = self.q.shape[-2:]
-    if left.shape[-2:-1] != (m,) or right.shape[-2:-1] != (n,) or left.shape[-1] != right.shape[-1]:
-      raise incompatible_changes("update", self.q, (u, v), names=("the factor Q", "u", "v"))
-    check_batches("update", self.q, left, right, names=("the factor Q", "u", "v"))
-    return self._of(product(self.q, self.r) + product(left, right, adjoint_b=True))
+    return self._update("update", u, v)
 
   def downdate(self, u: ArrayLike, v: ArrayLike) -> "QRFactor":
     """The factors of A - u vᴴ, for `u` and `v` as for `update`."""
-    (u,) = as_changes("downdate", self.q, u)
-    return self.update(-u, v)
+    return self._update("downdate", u, v)
+
+  def _update(self, name, u, v):
+    u, v = as_changes(name, self.q, self.dtype, u, v, names=("u", "v"))
+    u = -u if name == "downdate" else u
+    left, right = (x[..., None] if x.ndim == 1 else x for x in (u, v))
+    m, n = self.q.shape[-2:]
+    if left.shape[-2:-1] != (m,) or right.shape[-2:-1] != (n,) or left.shape[-1] != right.shape[-1]:
+      raise incompatible_changes(name, self.q, (u, v), names=("the factor Q", "u", "v"))
+    check_batches(name, self.q, left, right, names=("the factor Q", "u", "v"))
+    return self._of(product(self.q, self.r) + product(left, right, adjoint_b=True))
 
   def append_rows(self, rows: ArrayLike) -> "QRFactor":
     """The factors of A with a row (n,), or rows (..., p, n), below it.
@@ -164,7 +167,7 @@ class QRFactor:
 
     Algorithm: QR of R with the rows below it, and one product with Q.
     """
-    (new,) = as_changes("append_rows", self.q, rows)
+    (new,) = as_changes("append_rows", self.q, self.dtype, rows, names=("rows",))
     new = new[None] if new.ndim == 1 else new
     n = self.r.shape[-1]
     if new.ndim < 2 or new.shape[-1] != n:
@@ -181,13 +184,17 @@ class QRFactor:
     Vectors (batch, m), one for each A, are `columns[..., None]`. The new matrix is factored, in
     O(m n²) operations. It may not be wider than tall.
     """
-    (new,) = as_changes("append_columns", self.q, columns)
+    (new,) = as_changes("append_columns", self.q, self.dtype, columns, names=("columns",))
     new = new[..., None] if new.ndim == 1 else new
     m, n = self.q.shape[-2:]
-    if new.ndim < 2 or new.shape[-2] != m or n + new.shape[-1] > m:
+    if new.ndim < 2 or new.shape[-2] != m:
       names = ("the factor Q", "columns")
       raise incompatible_changes("append_columns", self.q, (new,), names=names)
     check_batches("append_columns", self.q, new, names=("the factor Q", "columns"))
+    if n + new.shape[-1] > m:
+      raise ValueError(
+          f"append_columns() of columns {new.shape} to {n} others makes matrices wider than tall: "
+          f"they have {m} rows.")
     a, new = ffi.broadcast_batches("append_columns", (product(self.q, self.r), new), (2, 2))
     return self._of(jnp.concatenate([a, new], -1))
 
@@ -224,7 +231,7 @@ class QRFactor:
     return self._replaced("replace_column", index, column, -1)
 
   def _replaced(self, name, index, x, axis):
-    (x,) = as_changes(name, self.q, x)
+    (x,) = as_changes(name, self.q, self.dtype, x, names=("the vector",))
     a = product(self.q, self.r)
     if x.ndim < 1 or x.shape[-1] != a.shape[-3 - axis]:
       raise incompatible(name, a, x, names=("the matrix", "the vector"))

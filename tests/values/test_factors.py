@@ -121,6 +121,29 @@ def test_weights(dtype, rng):
       np.testing.assert_array_equal(failed.upper[other], found.upper[other])
 
 
+def test_derivatives_of_weighted_updates_by_large_vectors(dtype, rng):
+  """They lose no digits where w is large beside R, nor at a weight of 0 or one nearly too low."""
+  real = np.finfo(dtype).dtype
+  small = 1e-5 if real == np.float32 else 1e-10
+
+  def value(r, w, weight):
+    return linalg.CholeskyFactor.from_factor((r, False)).update(w, weight).upper[0, 0].real
+
+  gradients = quick_jit(jax.grad(value, (0, 1, 2)))
+  r = np.triu(matrices.general(rng, (), 3, 3, dtype)) * real.type(small / 20)
+  r[np.diag_indices(3)] = small
+  for size in (1.0, 1 / small):
+    w = np.array([size, 0.1 * size, 0.05 * size], dtype)
+    for weight in (1.0, 0.0, *[-0.75 * (small / size) ** 2] * (size == 1.0)):
+      weight = real.type(weight)
+      given, by, factor = float(r[0, 0].real), float(w[0].real), float(weight)
+      h = np.sqrt(given**2 + factor * by**2)
+      expected = given / h, factor * by / h, by**2 / (2 * h)
+      found = gradients(r, w, weight)
+      for x, y in zip((found[0][0, 0], found[1][0], found[2]), expected, strict=True):
+        np.testing.assert_allclose(x, y, rtol=100 * np.finfo(dtype).eps)
+
+
 def test_failures_alone(dtype, rng):
   """A matrix that fails is NaN with its info. The bits of the others are those alone."""
   a, w = _definite(rng, (3,), dtype), _vector(rng, (3,), dtype)
@@ -472,6 +495,23 @@ def test_operands_of_another_dtype(rng):
   assert half.upper.dtype == np.float32 and half.logdet().dtype == jnp.float16
 
 
+def test_operands_under_strict_promotion():
+  """Changes of another dtype are an error, as in jax.numpy; a real corner or weight is none."""
+  a, w = np.eye(3, dtype=np.float32), np.ones(3)
+  positive, general, tall = (
+      getattr(linalg, f"factorize_{kind}")(a) for kind in ("cholesky", "lu", "qr"))
+  same = w.astype(np.float32)
+  with jax.numpy_dtype_promotion("strict"):
+    for call in (
+        lambda: positive.update(w), lambda: positive.update(same, np.float64(1)),
+        lambda: positive.append(same, np.float64(9)), lambda: general.update(same, w),
+        lambda: general.replace(0, w, same), lambda: tall.append_rows(w),
+        lambda: tall.downdate(w, same)):
+      with pytest.raises(jax.dtypes.TypePromotionError):
+        call()
+    _agrees(positive.update(same, 2.0), a + 2 * np.outer(same, same))
+
+
 def test_wrong_arguments():
   factor = linalg.factorize_cholesky(np.eye(3))
   for call, error, text in (
@@ -490,6 +530,15 @@ def test_wrong_arguments():
       (lambda: factor.update(np.ones(3), 1j), TypeError, "takes a real weight"),
       (lambda: linalg.factorize_qr(np.ones((2, 4, 3))).append_columns(np.ones((2, 4))), ValueError,
        r"use columns\[..., None\]"),
+      (lambda: linalg.factorize_qr(np.ones((4, 3))).append_columns(np.ones((4, 2))), ValueError,
+       r"append_columns\(\) of columns \(4, 2\) to 3 others makes matrices wider than tall"),
+      (lambda: linalg.factorize_lu(np.eye(3)).downdate(np.ones(4), np.ones(4)), ValueError,
+       r"downdate\(\)"),
+      (lambda: linalg.factorize_qr(np.eye(3)).downdate(np.ones(4), np.ones(4)), ValueError,
+       r"downdate\(\)"),
+      (lambda: factor.update(np.ones(3), "x"), TypeError, "position 1"),
+      (lambda: linalg.factorize_lu(np.eye(3)).update(np.ones(3), 1j * np.ones(3)), TypeError,
+       "as v"),
       (lambda: factor.replace(0, np.ones(2)), ValueError, "column"),
       (lambda: linalg.LUFactor.from_factor(np.eye(3)), TypeError, "lu_and_piv the two values that"),
       (lambda: linalg.LUFactor.from_factor((np.eye(3), np.arange(2))), ValueError, "pivots"),
