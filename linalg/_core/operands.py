@@ -174,8 +174,8 @@ def as_changes(
   """Arrays of the dtype of a factor that they change. Complex ones do not fit a real factor.
 
   `dtype` is that of the factor's results. Operands that do not promote with it raise
-  `TypePromotionError`, as in jax.numpy. Operands named in `real` may be real
-  where the factor is complex.
+  `TypePromotionError`, as in jax.numpy. Operands named in `real` may be real where the factor is
+  complex.
   """
   check_arrays(name, *operands)
   for x, what in zip(operands, names, strict=True):

@@ -21,7 +21,8 @@ from linalg.scipy._regulator import (
   constant,
   determined,
   in_inputs_of,
-  in_states_of,
+  in_states,
+  states_of,
 )
 
 __all__ = ["change_of_solution"]
@@ -67,7 +68,7 @@ def change_of_solution(
   Derivatives are NaN where eps √κ exceeds 0.1, κ the condition number of R + Bᴴ X B in units that
   make its diagonal 1, and second ones where eps κ does.
   """
-  system, x, back = in_states_of(system, x, negligible)
+  system, x, back = in_states(system, x, *states_of(x, negligible))
   system, condition = in_inputs_of(system, lambda y: y.weight(x))
   _, _, q, r, s = at = constant(system)
   # A step of Newton's method in these units is relative to X in each direction.

@@ -21,7 +21,8 @@ from linalg._factorizations.eigh import eigh
 from linalg._factorizations.matmul import congruence, product
 
 __all__ = [
-    "LOST", "System", "constant", "determined", "in_inputs_of", "in_own_units", "in_states_of"]
+    "LOST", "System", "constant", "determined", "in_inputs_of", "in_own_units", "in_states",
+    "states_of"]
 
 LOST = 0.1  # digits are lost where the estimated error is larger
 
@@ -80,15 +81,15 @@ def _roots(values, negligible):
   return jnp.where(largest > negligible, binade(jnp.sqrt(size)), 1)
 
 
-def in_states_of(system, x, negligible):
-  """The system and X in states that make X near I, and the function that returns another X.
-
-  A negligible X is left in its states.
-  """
+def states_of(x, negligible):
+  """A unitary matrix and units of states that make X near I. A negligible X is left as it is."""
   w, v = eigh(x)
-  root = _roots(w, negligible[..., 0])
   turned = jnp.max(jnp.abs(w), axis=-1, initial=0)[..., None, None] > negligible
-  v = jnp.where(turned, v, identities_like(v))
+  return jnp.where(turned, v, identities_like(v)), _roots(w, negligible[..., 0])
+
+
+def in_states(system, x, v, root):
+  """The system and X in the states of `states_of`, and the function that returns another X."""
   inverse = 1 / root
   system = system.with_states(v).scaled(inverse, _ones(system.r))
 

@@ -44,7 +44,8 @@ from linalg.scipy._regulator import (
   constant,
   determined,
   in_own_units,
-  in_states_of,
+  in_states,
+  states_of,
 )
 
 __all__ = ["solve_continuous_are", "solve_discrete_are"]
@@ -237,7 +238,8 @@ def _continuous_refined(system, start, negligible):
   # An input that costs little leaves states with hardly any cost, which X would hide beside others.
   # Elsewhere small eigenvalues of X may be rounding errors, and states made of them would be wrong.
   unlike = _has_unlike_costs(at)
-  turned, turned_start, back = in_states_of(at, start, jnp.where(unlike, negligible, jnp.inf))
+  v, root = states_of(start, jnp.where(unlike, negligible, jnp.inf))
+  turned, turned_start, back = in_states(at, start, v, root)
   turned_x, turned_loop, turned_settled = _refined(
       _CONTINUOUS, turned, turned_start, _LARGEST_STEP_NEAR_IDENTITY, negligible)
 
@@ -247,7 +249,8 @@ def _continuous_refined(system, start, negligible):
   as_close = residual(symmetrized(back(turned_x))) <= 2 * residual(x)
   of_matrix = lambda y: y[..., None, None]
   taken = unlike & of_matrix(turned_settled) & (as_close | ~of_matrix(settled))
-  system, _, back = in_states_of(system, start, jnp.where(taken, negligible, jnp.inf))
+  system, _, back = in_states(
+      system, start, jnp.where(taken, v, identities_like(v)), jnp.where(taken[..., 0], root, 1))
   return (system, jnp.where(taken, turned_x, x), jnp.where(taken, turned_loop, loop),
           jnp.where(taken[..., 0, 0], turned_settled, settled),
           lambda y: from_units(symmetrized(back(y))))
