@@ -282,6 +282,9 @@ struct LanePivots {
   const V* steps;
   bool from_factors = false;
 };
+// Clang 16 deduces no arguments of aggregates by itself.
+template <class V>
+LanePivots(const V*) -> LanePivots<V>;
 
 // Exchanges the rows of b (n, cols) in the order of the pivots, or back.
 template <class E>
