@@ -295,6 +295,12 @@ class Cyclic(NamedTuple):
     moved = self.exchange_c(moved).reshape(self.columns, panels * self.block, self.wide)
     return moved.swapaxes(0, 1).reshape(panels * self.block, self.width)
 
+  def restored_columns(self, redistributed):
+    """The inverse of `redistribute_rows`."""
+    moved = redistributed.reshape(-1, self.columns, self.wide).swapaxes(0, 1)
+    moved = self.exchange_c(moved).reshape(self.columns, -1, self.block, self.wide)
+    return moved.swapaxes(0, 1).reshape(-1, self.wide)
+
   def spread_to_rows(self, redistributed):
     """A result of `redistribute_rows`, for this device's rows."""
     blocks = redistributed.reshape(-1, self.block, self.width)
@@ -331,6 +337,13 @@ class Cyclic(NamedTuple):
     row = (quotient(i, self.block) * self.rows + r) * self.block + remainder(i, self.block)
     column = (quotient(j, self.wide) * self.columns + c) * self.wide + remainder(j, self.wide)
     return row[:, None], column[None]
+
+  def redistributed_numbers(self):
+    """The indices of the rows that `redistribute_rows` gives this device, of all panels."""
+    r, c = self.place()
+    i = jnp.arange(self.padded // self.devices, dtype=r.dtype)
+    number = (quotient(i, self.block) * self.columns + c) * self.rows + r
+    return number * self.block + remainder(i, self.block)
 
   def diagonal(self, x):
     """The device's part of X's diagonal: one block of each panel."""

@@ -10,7 +10,9 @@ from jax import lax
 from jax.typing import ArrayLike
 
 import linalg.distributed._algorithms as algorithms
-from linalg._core.checks import check_positive
+import linalg.distributed._changes as changes
+from linalg._core.checks import called, check, check_positive
+from linalg._core.edits import as_update, as_weighted_update
 from linalg._core.implicit_functions import given_factors
 from linalg._core.operands import real_dtype
 from linalg._core.public import public
@@ -26,7 +28,7 @@ from linalg.distributed._operations import (
   solve_p,
 )
 from linalg.distributed._redistribution import brought, from_cyclic
-from linalg.distributed._rhs import linear_solution, solve_columns
+from linalg.distributed._rhs import linear_solution, one_change, solve_columns
 
 
 def _lower_jvp(primals, tangents, *, grid):
@@ -126,40 +128,68 @@ def _solution(grid, a, l, b):
   return linear_solution(grid, b, multiply, solve, solve)
 
 
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _updated(grid, downdate, a, l, info, w, weight=None):
+  """A + W Wᴴ, its factor and info. It is A - W Wᴴ if `downdate`, and A + W diag(weight) Wᴴ if
+  there are weights."""
+  w = grid.pad(w)
+  if weight is None:
+    scaled, passes = -w if downdate else w, [(w, downdate)]
+  else:
+    weight = weight[None]
+    scaled, size = w * weight.astype(w.dtype), jnp.sqrt(jnp.abs(weight)).astype(w.dtype) * w
+    # NaN is no negative weight, so the update takes it.
+    passes = [(jnp.where(weight < 0, 0, size), False), (jnp.where(weight < 0, size, 0), True)]
+  a = grid.map(functools.partial(changes.add_outer, grid), "css", "c", a, w, scaled)
+  for columns, lost in passes:
+    l, info = grid.map(
+        functools.partial(changes.changed, grid, downdate=lost), "css", "cs",
+        *lax.stop_gradient((l, info, columns)))
+  return a, l, info
+
+
 @functools.partial(
-    jax.tree_util.register_dataclass, data_fields=["matrix", "blocks", "info"],
+    jax.tree_util.register_dataclass, data_fields=["a", "blocks", "info"],
     meta_fields=["grid", "dtype"])
 @dataclasses.dataclass(frozen=True, eq=False)
 class CholeskyFactor:
   """The Cholesky factor of a matrix that several devices share; `cho_factor` returns it.
 
-  It is a pytree, so transformed functions can take and return it.
+  It is a pytree, so transformed functions can take and return it. Methods that change A return a
+  new object. Operands of changes are as for `linalg.factorize_cholesky`, of one matrix, and are
+  used by all devices. A changed factor keeps its dtype, grid and panels. If A + w wᴴ and the like
+  is not positive definite, results are NaN.
 
   Attributes:
-    matrix: A in the block-cyclic layout, (P, h, w), a part for each of P devices; see
-      docs/distributed_algorithms.md. Only derivatives, which are with respect to it, use it.
+    a: A in the block-cyclic layout, (P, h, w), a part for each of P devices; see
+      docs/distributed_algorithms.md. Its lower triangle counts. Derivatives are with respect to it.
     blocks: L in that layout, a constant to derivatives.
     info: int32, the order of the first leading minor that is not positive, or 0.
     grid: the layout.
     dtype: of results.
   """
 
-  matrix: jax.Array
+  a: jax.Array
   blocks: jax.Array
   info: jax.Array
   grid: Cyclic
   dtype: Any
+
+  @property
+  def n(self) -> int:
+    """The order of A."""
+    return self.grid.n
 
   def lower(self) -> jax.Array:
     """L (n, n), sharded as A is, zero above the diagonal.
 
     It is NaN if A is not positive definite.
     """
-    return _lower(self.grid, self.matrix, self.blocks).astype(self.dtype)
+    return _lower(self.grid, self.a, self.blocks).astype(self.dtype)
 
   def inverse(self) -> jax.Array:
     """A⁻¹ (n, n), sharded as A is. To compute A⁻¹ b, `solve` is faster and more accurate."""
-    return _inverse_matrix(self.grid, self.matrix, self.blocks).astype(self.dtype)
+    return _inverse_matrix(self.grid, self.a, self.blocks).astype(self.dtype)
 
   def slogdet(self) -> SlogdetResult:
     """The sign 1 of det A, and log det A, on all devices.
@@ -171,12 +201,12 @@ class CholeskyFactor:
 
   def logdet(self) -> jax.Array:
     """log det A, a real number on all devices."""
-    found = _log_determinant(self.grid, self.matrix, self.blocks)
+    found = _log_determinant(self.grid, self.a, self.blocks)
     return found.astype(real_dtype(self.dtype))
 
   def det(self) -> jax.Array:
     """det A, on all devices. It is NaN if A is not positive definite."""
-    return _det(self.grid, self.matrix, self.blocks).astype(self.dtype)
+    return _det(self.grid, self.a, self.blocks).astype(self.dtype)
 
   def solve(self, b: ArrayLike) -> jax.Array:
     """Solves A x = b for a vector (n,) or a few columns (n, k).
@@ -185,10 +215,60 @@ class CholeskyFactor:
     """
     return solve_positive("solve", self, b)
 
+  def update(self, w: ArrayLike, weight: ArrayLike | None = None) -> "CholeskyFactor":
+    """The factor of A + w wᴴ, or of A + w diag(weight) wᴴ.
+
+    Args:
+      w: a vector (n,), or a few columns (n, k). Sharded columns are refused: ShardingTypeError.
+      weight: a real number, or k of them, one for each column. Signs may differ and be traced, and
+        there are derivatives at 0.
+
+    Algorithm: orthogonal transformations, panel by panel, O(n² (k + 32) / P) operations. A device
+    receives its share n² / P, the panels' diagonal blocks, n times a panel's width, and n k numbers
+    of w. Weights take an update by the columns of positive weight, and then a downdate by the
+    others.
+
+    Example:
+      >>> import jax, jax.numpy as jnp, linalg.distributed as dist
+      >>> with jax.set_mesh(jax.make_mesh((jax.device_count(),), ("x",))):
+      ...   factor = dist.cho_factor(jax.device_put(jnp.eye(64), jax.P("x")))
+      ...   print(factor.update(jnp.full(64, 0.5)).logdet().round(4))  # of 1 + 64 / 4
+      2.8332
+    """
+    if weight is None:
+      return self._update("update", as_update("update", self._shape, self.dtype, w), False)
+    columns, weight = as_weighted_update("update", self._shape, self.dtype, w, weight)
+    return self._update("update", columns, None, weight)
+
+  def downdate(self, w: ArrayLike) -> "CholeskyFactor":
+    """The factor of A - w wᴴ, for `w` as for `update`.
+
+    Algorithm: the mixed form of hyperbolic rotations, in blocks. It moves as much as `update`. If A
+    - w wᴴ is not positive definite, `info` is the order of its first leading minor that is not.
+    """
+    return self._update("downdate", as_update("downdate", self._shape, self.dtype, w), True)
+
+  @property
+  def _shape(self):
+    return jax.ShapeDtypeStruct((self.n, self.n), self.blocks.dtype)
+
+  def _update(self, name, w, downdate, weight=None):
+    w, *more = one_change(
+        name, {"w": (w, 2)} if weight is None else {"w": (w, 2), "weight": (weight, 1)})
+    if w.shape[1] == 0:
+      return self
+    a, l, info = _updated(self.grid, downdate, self.a, self.blocks, self.info, w, *more)
+    return self._changed(name, a, l, info)
+
+  def _changed(self, name, a, l, info, grid=None):
+    with called(name):
+      check(info, "is not positive definite after the change (info {info}).")
+    return CholeskyFactor(a, l, info, grid or self.grid, self.dtype)
+
 
 def solve_positive(name: str, factor: CholeskyFactor, b: ArrayLike) -> jax.Array:
   def solve(columns):
-    matrix, l = (x.astype(columns.dtype) for x in (factor.matrix, factor.blocks))
+    matrix, l = (x.astype(columns.dtype) for x in (factor.a, factor.blocks))
     return _solution(factor.grid, matrix, l, columns)
 
   return solve_columns(name, factor.grid.n, factor.dtype, b, solve)

@@ -1,6 +1,6 @@
-"""Right-hand sides of one matrix that several devices share: a few columns, on all of them."""
+"""Few columns on all devices: right-hand sides and changes of one matrix that they share."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -27,9 +27,20 @@ def solve_columns(
   if columns.ndim != 2:
     raise ValueError(
         f"{name} takes a vector (n,) or columns (n, k), the matrix being one, got {b.shape}.")
-  check_columns(name, b)
+  check_columns(name, "b", b)
   x = solve(_replicated(columns))
   return _placed_like((x[:, 0] if vector else x).astype(dtype), b)
+
+
+def one_change(name: str, operands: Mapping[str, tuple[jax.Array, int]]) -> list[jax.Array]:
+  """Operands of a change of one matrix on all devices. They are given with their ranks, by name."""
+  for what, (x, rank) in operands.items():
+    if x.ndim != rank:
+      raise ValueError(
+          f"{name}() changes one matrix that several devices share, so {what} has no batch, got "
+          f"{x.shape}.")
+    check_columns(name, what, x)
+  return [_replicated(x) for x, _ in operands.values()]
 
 
 def linear_solution(

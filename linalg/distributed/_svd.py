@@ -485,7 +485,7 @@ def lstsq(
   (matrix, rhs), dtype = as_arrays("lstsq", a, b)
   found = rows_or_blocks("lstsq", matrix, axes)
   vector = rhs.ndim == 1
-  check_columns("lstsq", rhs)
+  check_columns("lstsq", "b", rhs)
   columns = rhs[:, None] if vector else rhs
   if columns.ndim != matrix.ndim or columns.shape[:-1] != matrix.shape[:-1]:
     raise incompatible("lstsq", matrix, rhs, names=("a", "b"))
