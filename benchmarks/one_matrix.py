@@ -21,7 +21,10 @@ import time
 
 # Changes of a Cholesky factor, with the operands that follow it.
 CHANGES = {
-    "update": lambda factor, w: factor.update(w), "downdate": lambda factor, w: factor.downdate(w)}
+    "update": lambda factor, w: factor.update(w), "downdate": lambda factor, w: factor.downdate(w),
+    "append": lambda factor, w: factor.append(w, 2 * w[0] + 3),
+    "delete": lambda factor, w: factor.delete(w.astype(int)[0]),
+    "replace": lambda factor, w: factor.replace(w.astype(int)[0], w.at[0].set(2))}
 PROGRAMS = (
     "cho_factor", "cholesky", "inv", "value", "gradient", "gradient of L", "lu_factor",
     "gradient by LU", *CHANGES)
@@ -42,8 +45,8 @@ def paper(name, rows, columns):
   return {
       "cho_factor": sweep + 1, "cholesky": sweep + 2, "inv": 3 * sweep + 2, "value": sweep + 1,
       "gradient": 3 * sweep + 2, "gradient of L": 4.5 * sweep + 4.5,
-      "update": 1, "downdate": 1, "lu_factor": columns + 2 * rows + 2,
-      "gradient by LU": 2 * columns + 4 * rows + 4.5}[name]
+      "update": 1, "downdate": 1, "append": 0, "delete": 1, "replace": 2,
+      "lu_factor": columns + 2 * rows + 2, "gradient by LU": 2 * columns + 4 * rows + 4.5}[name]
 
 
 def columns_of(devices):

@@ -1,4 +1,4 @@
-"""Changes of a Cholesky factor in the block-cyclic layout.
+"""Changes of a matrix and of its Cholesky factor in the block-cyclic layout.
 
 These are the computations of one device, panel by panel. The rows of a panel's columns are dealt to
 all devices, so that each has whole rows of the panel, and as many as the others.
@@ -15,7 +15,7 @@ from linalg._factorizations.cholesky import cholesky_p
 from linalg._factorizations.matmul import product
 from linalg._factorizations.qr import qr_complete_p, qr_p
 from linalg._factorizations.triangular import triangular_solve_p
-from linalg.distributed._algorithms import by_panels
+from linalg.distributed._algorithms import by_panels, substitute, times_columns
 from linalg.distributed._cyclic import Cyclic
 from linalg.distributed._slices import cut, loop, put, window
 
@@ -140,3 +140,117 @@ def _downdate(l, w):
     return l, product(jnp.concatenate([l, w], axis=1), q)
 
   return jnp.tril(product(l, g)), turn, minor
+
+
+# Changes of the size, and of a row and a column. Blocks keep their devices as long as the grid and
+# the panels are the same.
+
+
+def resized(g: Cyclic, x: jax.Array) -> jax.Array:
+  """X in the layout of a larger or a smaller matrix: panels are added at the end, or left out."""
+  shape = g.padded // g.rows, g.padded // g.columns
+  missing = [(0, max(new - old, 0)) for new, old in zip(shape, x.shape, strict=True)]
+  return jnp.pad(x, missing)[: shape[0], : shape[1]]
+
+
+def padded_with_identity(g: Cyclic, x: jax.Array) -> jax.Array:
+  row, column = g.numbers()
+  return jnp.where((row == column) & (row >= g.n), jnp.ones((), x.dtype), x)
+
+
+def with_last_rows(g: Cyclic, x: jax.Array, columns: jax.Array) -> jax.Array:
+  """X with the adjoint of k columns as its last k rows. All devices have the columns, padded."""
+  k = columns.shape[1]
+  low = (g.n - k) // g.width
+  row, column = g.numbers()
+  row = row[low * g.tall :]
+  is_row = row == g.n - k + jnp.arange(k, dtype=row.dtype)[None]
+  rows = product(is_row.astype(x.dtype), columns[column[0]], adjoint_b=True)
+  inside = (row >= g.n - k) & (row < g.n)
+  return put(x, jnp.where(inside, rows, x[low * g.tall :]), low * g.tall, 0)
+
+
+def replaced(
+    g: Cyclic, x: jax.Array, index: jax.Array, row: jax.Array, column: jax.Array
+) -> jax.Array:
+  """X with another row and column `index`, padded vectors. The row has the entry of both."""
+  i, j = g.numbers()
+  x = jnp.where(j == index, column[i[:, 0]][:, None], x)
+  return jnp.where(i == index, row[j[0]][None], x)
+
+
+def without(g: Cyclic, x: jax.Array, index: jax.Array) -> jax.Array:
+  """X without a row and a column: the later ones move up by one, and zeros follow the last.
+
+  A device passes the first row of each block, and the first column, to the device before.
+  """
+  row, column = g.numbers()
+  x = jnp.where(row >= index, _next(g, x, 0), x)
+  return jnp.where(column >= index, _next(g, x, 1), x)
+
+
+def _next(g, x, dimension):
+  """The following row or column of each in the matrix, in the block-cyclic layout."""
+  unit, groups = (g.block, g.rows) if dimension == 0 else (g.wide, g.columns)
+  place = g.place()[dimension]
+  blocks = jnp.moveaxis(x, dimension, 0).reshape(-1, unit, x.shape[1 - dimension])
+  first = blocks[:, 0]
+  if groups > 1:
+    step = g.columns if dimension == 0 else 1
+    number = lambda i, other: i * step + other * (1 if dimension == 0 else g.columns)
+    first = lax.ppermute(first, g.axes, [
+        (number((i + 1) % groups, other), number(i, other))
+        for i in range(groups) for other in range(g.devices // groups)])
+  later = jnp.concatenate([first[1:], jnp.zeros_like(first[:1])])
+  following = jnp.where(place == groups - 1, later, first)
+  blocks = jnp.concatenate([blocks[:, 1:], following[:, None]], axis=1)
+  return jnp.moveaxis(blocks.reshape(-1, x.shape[1 - dimension]), 0, dimension)
+
+
+def column_of(g: Cyclic, x: jax.Array, index: jax.Array) -> jax.Array:
+  """Column `index` (padded,) on all devices."""
+  row, column = g.numbers()
+  own = jnp.sum(jnp.where(column == index, x, 0), axis=1)
+  zeros = g.varying(jnp.zeros(g.padded, x.dtype))
+  return lax.psum(zeros.at[row[:, 0]].set(own), g.axes)
+
+
+def factor_without(
+    old: Cyclic, g: Cyclic, l: jax.Array, info: jax.Array, index: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+  """The factor of the matrix without row and column `index`, and info.
+
+  Columns of L before the index lose a row. The others are updated by the column that is left out.
+  """
+  number = jnp.arange(g.padded, dtype=index.dtype)
+  lost = jnp.roll(column_of(old, l, index), -1)[: g.padded]
+  lost = jnp.where((number >= index) & (number < g.n), lost, 0)
+  l = padded_with_identity(g, resized(g, without(old, l, index)))
+  return changed(g, l, info, lost[:, None], downdate=False)
+
+
+def factor_replaced(
+    g: Cyclic, l: jax.Array, info: jax.Array, index: jax.Array, x: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+  """The factor of the matrix with another row and column `index`, and info.
+
+  X is the new column, padded. The row of L is a solution with the rows above, and the column
+  follows. The rows below gain the old column by an update, and lose the new one by a downdate.
+  """
+  number = jnp.arange(g.padded, dtype=index.dtype)
+  above, below = number < index, (number > index) & (number < g.n)
+  row = substitute(
+      g, l, jnp.where(above, x, 0)[:, None], lower=True, adjoint=False)[:, 0]
+  row = jnp.where(above, row, 0)
+  rest = jnp.sum(jnp.where(number == index, x, 0).real) - jnp.sum(row.real**2 + row.imag**2)
+  positive = rest > 0
+  info = jnp.where((info == 0) & ~positive, index + 1, info)
+  diagonal = jnp.sqrt(jnp.where(positive, rest, 1)).astype(x.dtype)
+  others = lax.psum(times_columns(g, l, row[:, None], adjoint=False), g.axes)[:, 0]
+  new = jnp.where(below, (x - others) / diagonal, 0)
+  old = jnp.where(below, column_of(g, l, index), 0)
+  row = jnp.where(number == index, diagonal, row.conj())
+  # An update by columns that are zero up to the index leaves the row and the column as they are.
+  l = replaced(g, l, index, row, new)
+  l, info = changed(g, l, info, old[:, None], downdate=False)
+  return changed(g, l, info, new[:, None], downdate=True)

@@ -93,6 +93,10 @@ class Cyclic(NamedTuple):
   height: int | None = None  # m, if the matrix is not square
   batch: tuple[Axes, ...] = ()  # the axes of the dimensions in front of arrays that `map` takes
 
+  def of_size(self, n: int) -> "Cyclic":
+    """The layout of a square matrix of another size, in the same grid and blocks."""
+    return self._replace(n=n, padded=rounded_up(n, self.width))
+
   @property
   def lengths(self) -> tuple[int, int]:
     """m and n."""

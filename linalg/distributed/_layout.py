@@ -117,6 +117,19 @@ def check_columns(name: str, operand: str, b: jax.Array) -> None:
         f"few columns at a time if they are many{more}.")
 
 
+def check_divides(
+    name: str, layout: Layout, k: int, advice: str = "factor a matrix of such a size"
+) -> None:
+  """Refuses k rows and columns of results that Explicit axes would share unevenly."""
+  if not layout.mesh.are_all_axes_explicit:
+    return
+  counts = [layout.devices(axes) for axes in layout.spec]
+  if any(k % count for count in counts):
+    raise ffi.ShardingTypeError(
+        f"{name}: on Explicit axes the {k} rows and columns of results, sharded by "
+        f"{partition(layout.spec)}, must be multiples of the devices, {counts}; {advice}.")
+
+
 def _explicit(mesh: AbstractMesh, spec: Sequence[Axes]) -> tuple[Axes, ...]:
   """The Explicit axes of each dimension, which the type of an array shows."""
   kinds = dict(zip(mesh.axis_names, mesh.axis_types, strict=True))

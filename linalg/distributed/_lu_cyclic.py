@@ -176,11 +176,15 @@ def inverse(g: Cyclic, packed: jax.Array, order: jax.Array) -> jax.Array:
   """A⁻¹, the solution of A X = I."""
   lower, upper = factors(g, packed)
   upper = transpose_of_upper(g, upper)
-  row, column = g.numbers()
-  permutation = jnp.where(
-      order[row[:, 0]][:, None] == column, jnp.ones((), upper.dtype), g.zeros_after(upper))
-  x = solve(g, lower, permutation, left=True, transpose=False)
+  x = solve(g, lower, permutation_matrix(g, upper, order), left=True, transpose=False)
   return solve(g, upper, x, left=True, transpose=True)
+
+
+def permutation_matrix(g: Cyclic, like: jax.Array, order: jax.Array) -> jax.Array:
+  """P with P A = L U, of the dtype of an array in the layout."""
+  row, column = g.numbers()
+  return jnp.where(
+      order[row[:, 0]][:, None] == column, jnp.ones((), like.dtype), g.zeros_after(like))
 
 
 def determinant(

@@ -12,14 +12,16 @@ from jax.typing import ArrayLike
 import linalg.distributed._algorithms as algorithms
 import linalg.distributed._changes as changes
 from linalg._core.checks import called, check, check_positive
-from linalg._core.edits import as_update, as_weighted_update
+from linalg._core.edits import as_border, as_update, as_vectors, as_weighted_update
 from linalg._core.implicit_functions import given_factors
-from linalg._core.operands import real_dtype
+from linalg._core.operands import as_arrays, real_dtype
 from linalg._core.public import public
+from linalg._factorizations.cholesky import cholesky_p
 from linalg._factorizations.det import SlogdetResult
+from linalg._factorizations.matmul import product
 from linalg.distributed._cyclic import Cyclic
 from linalg.distributed._determinant import determinant
-from linalg.distributed._layout import Places
+from linalg.distributed._layout import Places, check_divides
 from linalg.distributed._operations import (
   half_p,
   hermitian_p,
@@ -28,7 +30,8 @@ from linalg.distributed._operations import (
   solve_p,
 )
 from linalg.distributed._redistribution import brought, from_cyclic
-from linalg.distributed._rhs import linear_solution, one_change, solve_columns
+from linalg.distributed._rhs import linear_solution, one_change, one_index, solve_columns
+from linalg.distributed._triangular import solution as triangular_solution
 
 
 def _lower_jvp(primals, tangents, *, grid):
@@ -96,6 +99,22 @@ def _lower(grid, a, l):
 
 
 @functools.partial(jax.jit, static_argnums=0)
+def _upper(grid, a, l):
+  upper = grid.map(lambda l: grid.transpose(l).conj(), "c", "c", lower_p(a, l, grid=grid))
+  return from_cyclic(grid, upper)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _matrix(grid, a):
+  return from_cyclic(grid, hermitian_p(a, grid=grid))
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _half(grid, adjoint, a, l, b):
+  return triangular_solution(grid, lower_p(a, l, grid=grid), b, lower=True, adjoint=adjoint)
+
+
+@functools.partial(jax.jit, static_argnums=0)
 def _inverse_matrix(grid, a, l):
   return from_cyclic(grid, inverse_p(a, l, grid=grid))
 
@@ -148,6 +167,53 @@ def _updated(grid, downdate, a, l, info, w, weight=None):
   return a, l, info
 
 
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _appended(old, grid, a, l, info, columns, corner):
+  # A Schur complement: L21 = (L11⁻¹ A12)ᴴ, and L22 is the factor of A22 - L21 L21ᴴ.
+  corner = (corner + corner.conj().mT) / 2
+
+  def grown(x, columns):
+    return changes.with_last_rows(grid, changes.resized(grid, x), columns)
+
+  def grown_factor(l, info, columns):
+    l = changes.padded_with_identity(grid, grown(l, columns))
+    return jnp.where(info != 0, jnp.nan, l)
+
+  a = grid.map(grown, "cs", "c", a, grid.pad(jnp.concatenate([columns, corner])))
+  l, info, columns, corner = lax.stop_gradient((l, info, columns, corner))
+  substitute = functools.partial(algorithms.substitute, old, lower=True, adjoint=False)
+  right = old.map(substitute, "cs", "s", l, old.pad(columns))[: old.n]
+  own, found = cholesky_p(
+      corner - product(right, right, adjoint_a=True), lower=True, symmetrize=True)
+  found = jnp.where(found != 0, found + old.n, 0).astype(info.dtype)
+  info = jnp.where(info != 0, info, found)
+  rows = grid.pad(jnp.concatenate([right, own.conj().mT]))
+  return a, grid.map(grown_factor, "css", "c", l, info, rows), info
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _deleted(old, grid, a, l, info, index):
+  def without(a, index):
+    return changes.resized(grid, changes.without(old, a, index))
+
+  a = grid.map(without, "cs", "c", a, index)
+  factor = functools.partial(changes.factor_without, old, grid)
+  return a, *grid.map(factor, "css", "cs", *lax.stop_gradient((l, info)), index)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _replaced(grid, a, l, info, index, column):
+  column = grid.pad(column)
+  number = jnp.arange(grid.padded, dtype=index.dtype)
+  row = jnp.where(number == index, column.real.astype(column.dtype), column.conj())
+  a = grid.map(
+      functools.partial(changes.replaced, grid), "csss", "c", a, index, row, column)
+  factor = functools.partial(changes.factor_replaced, grid)
+  l, info = grid.map(
+      factor, "csss", "cs", *lax.stop_gradient((l, info)), index, lax.stop_gradient(column))
+  return a, l, info
+
+
 @functools.partial(
     jax.tree_util.register_dataclass, data_fields=["a", "blocks", "info"],
     meta_fields=["grid", "dtype"])
@@ -185,10 +251,23 @@ class CholeskyFactor:
 
     It is NaN if A is not positive definite.
     """
+    check_divides("lower", self.grid.layout, self.n)
     return _lower(self.grid, self.a, self.blocks).astype(self.dtype)
+
+  @property
+  def upper(self) -> jax.Array:
+    """R = Lᴴ (n, n), sharded as A is, zero below the diagonal."""
+    check_divides("upper", self.grid.layout, self.n)
+    return _upper(self.grid, self.a, self.blocks).astype(self.dtype)
+
+  def matrix(self) -> jax.Array:
+    """A (n, n), sharded as it was, from its lower triangle."""
+    check_divides("matrix", self.grid.layout, self.n)
+    return _matrix(self.grid, self.a).astype(self.dtype)
 
   def inverse(self) -> jax.Array:
     """A⁻¹ (n, n), sharded as A is. To compute A⁻¹ b, `solve` is faster and more accurate."""
+    check_divides("inverse", self.grid.layout, self.n)
     return _inverse_matrix(self.grid, self.a, self.blocks).astype(self.dtype)
 
   def slogdet(self) -> SlogdetResult:
@@ -214,6 +293,27 @@ class CholeskyFactor:
     Each device uses all of b. If its rows are sharded it is gathered, and x is sharded like it.
     """
     return solve_positive("solve", self, b)
+
+  def solve_half(self, b: ArrayLike, *, adjoint: bool = False) -> jax.Array:
+    """L⁻¹ b, or L⁻ᴴ b with `adjoint`, for `b` as for `solve`.
+
+    If z has independent standard normal entries, then L⁻ᴴ z has covariance A⁻¹. Derivatives with
+    respect to A are those of L, which take as much as those of `lower`.
+    """
+    def solve(columns):
+      a, l = (x.astype(columns.dtype) for x in (self.a, self.blocks))
+      return _half(self.grid, bool(adjoint), a, l, columns)
+
+    return solve_columns("solve_half", self.n, self.dtype, b, solve)
+
+  def quadratic(self, b: ArrayLike) -> jax.Array:
+    """bᴴ A⁻¹ b, real, on all devices: a number for a vector (n,), or (k,) for columns (n, k).
+
+    It is the product of b and `solve(b)`, whose derivatives do not need those of L.
+    """
+    x = solve_positive("quadratic", self, b)
+    (y, b), _ = as_arrays("quadratic", x, b)
+    return jnp.sum((b.conj() * y).real, axis=0).astype(real_dtype(x.dtype))
 
   def update(self, w: ArrayLike, weight: ArrayLike | None = None) -> "CholeskyFactor":
     """The factor of A + w wᴴ, or of A + w diag(weight) wᴴ.
@@ -247,6 +347,64 @@ class CholeskyFactor:
     - w wᴴ is not positive definite, `info` is the order of its first leading minor that is not.
     """
     return self._update("downdate", as_update("downdate", self._shape, self.dtype, w), True)
+
+  def append(self, columns: ArrayLike, corner: ArrayLike) -> "CholeskyFactor":
+    """The factor of A with rows and columns added at the end: [[A, C], [Cᴴ, D]].
+
+    Args:
+      columns: C, a vector (n,), or a few columns (n, k).
+      corner: D, a number for a vector, or (k, k), of which the Hermitian part is used.
+
+    Algorithm: forward substitution for L⁻¹ C, and the factor of the Schur complement (k, k) on each
+    device. Blocks stay on their devices. A device receives the panels' diagonal blocks, and n k
+    numbers.
+    """
+    columns, corner = as_border("append", self._shape, self.dtype, columns, corner)
+    columns, corner = one_change("append", {"columns": (columns, 2), "corner": (corner, 2)})
+    if columns.shape[1] == 0:
+      return self
+    grid = self.grid.of_size(self.n + columns.shape[1])
+    a, l, info = _appended(
+        self.grid, grid, self.a, self.blocks, self.info, columns, corner)
+    return self._changed("append", a, l, info, grid)
+
+  def delete(self, index: ArrayLike) -> "CholeskyFactor":
+    """The factor of A without row and column `index`; the others keep their order.
+
+    Args:
+      index: an integer. It may be traced, and counts from the end if it is negative. A traced one
+        that is out of range gives NaN, and -1 as `info`.
+
+    Algorithm: later rows and columns move up by one. A device passes a row of each block, and a
+    column, to the device before. Then the rows below are updated, as by `update`.
+    """
+    index, info = self._index("delete", index)
+    grid = self.grid.of_size(self.n - 1)
+    a, l, info = _deleted(self.grid, grid, self.a, self.blocks, info, index)
+    return self._changed("delete", a, l, info, grid)
+
+  def replace(self, index: ArrayLike, column: ArrayLike) -> "CholeskyFactor":
+    """The factor of A with another row and column `index`.
+
+    Args:
+      index: as for `delete`.
+      column: the new column (n,); entry `index` is that of the diagonal, whose imaginary part is
+        not used.
+
+    Algorithm: forward substitution for the row of L, and an update and a downdate of the rows
+    below, which move twice as much as `update`.
+    """
+    vectors = as_vectors("replace", self._shape, self.dtype, {"column": column})
+    (column,) = one_change("replace", {"column": (vectors[0], 1)})
+    index, info = self._index("replace", index)
+    a, l, info = _replaced(self.grid, self.a, self.blocks, info, index, column)
+    return self._changed("replace", a, l, info)
+
+  def _index(self, name, index):
+    """The index from the front, and info, which is -1 if the index is out of range."""
+    index, outside = one_index(name, index, self.n)
+    info = jnp.where(outside, -1, 0).astype(jnp.int32)
+    return index, jnp.where(self.info != 0, self.info, info)
 
   @property
   def _shape(self):

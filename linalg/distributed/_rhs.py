@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.typing import ArrayLike
 
+from linalg._core.edits import as_index
 from linalg._core.operands import as_arrays, as_columns
 from linalg.distributed._cyclic import Cyclic
 from linalg.distributed._layout import check_columns
@@ -41,6 +42,16 @@ def one_change(name: str, operands: Mapping[str, tuple[jax.Array, int]]) -> list
           f"{x.shape}.")
     check_columns(name, what, x)
   return [_replicated(x) for x, _ in operands.values()]
+
+
+def one_index(name: str, index: Any, n: int) -> tuple[jax.Array, Any]:
+  """The index of a row of one matrix, from the front, and whether it is out of range."""
+  if jnp.ndim(index):
+    raise ValueError(
+        f"{name}() changes one matrix that several devices share, so index is one integer, got "
+        f"shape {jnp.shape(index)}.")
+  index, outside = as_index(name, index, n)
+  return jnp.asarray(index), False if outside is None else outside
 
 
 def linear_solution(

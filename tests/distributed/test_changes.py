@@ -10,9 +10,17 @@ from jax.sharding import PartitionSpec as P
 import cases
 import linalg
 import linalg.distributed as dist
+import linalg.scipy
 import matrices
 from one_matrix import AXES, PANEL, N, close, each_derivative, each_result, mesh_of, place
 from quick import quick_compile, quick_jit
+from sharded import make_mesh
+
+
+def with_methods(quick, others):
+  """A test of several methods in one program, by default of the quick ones."""
+  return pytest.mark.parametrize(
+      "methods", [quick, pytest.param(others, marks=pytest.mark.extended)], ids=" ".join)
 
 
 def positive(rng, n, dtype):
@@ -55,6 +63,139 @@ def test_updates(layout, kind, dtype, rng):
     close(l, expected, dtype)
     close(logdet, 2 * np.log(np.diagonal(expected).real).sum(), dtype)
     assert info == 0 and l.dtype == dtype and l.sharding.is_equivalent_to(x.sharding, 2)
+
+
+def with_last(a, columns, corner):
+  corner = (corner + corner.conj().T) / 2
+  return np.block([[a, columns], [columns.conj().T, corner]])
+
+
+def without(a, index):
+  return np.delete(np.delete(a, index, 0), index, 1)
+
+
+def replaced(a, index, column, row=None):
+  a = a.copy()
+  a[:, index] = column
+  a[index] = column.conj() if row is None else row
+  if row is None:
+    a[index, index] = column[index].real
+  return a
+
+
+@each_result
+@with_methods(("append", "replace"), ("append within a panel", "delete"))
+def test_changes_of_rows(layout, kind, dtype, methods, rng):
+  """L of matrices with more or fewer rows, or with another one at a traced index."""
+  a = positive(rng, N + 16, dtype)
+  x = place(a[:N, :N], layout, kind)
+  columns, corner = a[:N, N:], a[N:, N:]
+  column = general(rng, N, 1, dtype=dtype)[:, 0] / 4 + np.where(np.arange(N) == 21, N, 0)
+  column = column.astype(dtype)
+
+  @quick_jit
+  def changes(factor, columns, corner, column, index):
+    calls = {
+        "append": lambda: factor.append(columns, corner),
+        "append within a panel": lambda: factor.append(columns[:, :8], corner[:8, :8]),
+        "delete": lambda: factor.delete(index), "replace": lambda: factor.replace(index, column)}
+    found = [calls[name]() for name in methods]
+    blocks = [y.lower() if y.n % 8 == 0 else y.solve(jnp.ones(y.n, y.dtype)) for y in found]
+    return [(*pair, y.logdet(), y.info) for *pair, y in zip(blocks, found)]
+
+  factor = positive_factor(x)
+  with jax.set_mesh(x.sharding.mesh):
+    found = changes(factor, columns, corner, column, jnp.int32(21))
+  b = a[:N, :N]
+  expected = {"append": a, "append within a panel": a[:N + 8, :N + 8], "delete": without(b, 21),
+              "replace": replaced(b, 21, column)}
+  for (result, logdet, info), name in zip(found, methods, strict=True):
+    b = expected[name]
+    n = len(b)
+    assert info == 0
+    close(result, np.linalg.cholesky(b) if n % 8 == 0 else np.linalg.solve(b, np.ones(n)), dtype)
+    close(logdet, np.linalg.slogdet(b)[1], dtype)
+    if n % 8 == 0:
+      assert result.sharding.is_equivalent_to(x.sharding, 2)
+
+
+def general_factor(x):
+  return dist.lu_factor(x, panel=PANEL)
+
+
+@each_result
+@with_methods(("append", "delete"), ("update", "downdate", "replace"))
+def test_changes_of_lu_factors(layout, kind, dtype, methods, rng):
+  """The factors are those of the changed matrix."""
+  a = general(rng, N + 1, N + 1, dtype=dtype) + 4 * np.eye(N + 1, dtype=dtype)[::-1]
+  u, v = (general(rng, N, 2, dtype=dtype) for _ in range(2))
+  b, corner = a[:N, :N], a[N, N]
+  column, row = a[:N, N], a[N, :N]
+
+  @quick_jit
+  def changes(factor, u, v, column, row, corner, index):
+    calls = {
+        "update": lambda: factor.update(u, v),
+        "downdate": lambda: factor.downdate(u[:, 0], v[:, 0]),
+        "append": lambda: factor.append(column, row, corner),
+        "delete": lambda: factor.delete(index),
+        "replace": lambda: factor.replace(index, column, row)}
+    found = [calls[name]() for name in methods]
+    return [(y.solve(jnp.ones(y.n, dtype)), *y.slogdet(), y.info) for y in found]
+
+  factor = general_factor(place(b, layout, kind))
+  with jax.set_mesh(mesh_of(layout, kind)[0]):
+    found = changes(factor, u, v, column, row, corner, jnp.int32(-5))
+  expected = {
+      "update": b + u @ v.conj().T, "downdate": b - u[:, :1] @ v[:, :1].conj().T, "append": a,
+      "delete": without(b, N - 5), "replace": replaced(b, N - 5, column, row)}
+  for (x, sign, logdet, info), name in zip(found, methods, strict=True):
+    y = expected[name]
+    assert info == 0
+    close(x, np.linalg.solve(y, np.ones(len(y))), dtype, 1e4)
+    close(sign, np.linalg.slogdet(y)[0], dtype)
+    close(logdet, np.linalg.slogdet(y)[1], dtype)
+
+
+@pytest.mark.extended
+def test_failures_of_lu_factors(rng):
+  a = general(rng, N, N, dtype=np.float64)
+  factor, theirs = general_factor(place(a, "both")), linalg.factorize_lu(a)
+  unit = np.eye(N)[3]
+  changes = [
+      (lambda f: f.replace(3, 0 * unit, 0 * unit), 4),
+      (lambda f: f.append(0 * unit, unit, 0), N + 1), (lambda f: f.update(np.nan * unit, unit), -1),
+      (lambda f: f.delete(jnp.int32(N)), -1),
+      (lambda f: f.replace(jnp.int32(-N - 1), unit, unit), -1)]
+  with jax.set_mesh(mesh_of("both")[0]):
+    for change, info in changes:
+      changed = change(factor)
+      assert changed.info == info == change(theirs).info
+      assert np.isnan(changed.solve(np.ones(changed.n))).all()
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("devices, grid", [
+    (1, (1, 1)), (2, (2, 1)), (2, (1, 2)), (8, (8, 1)), (8, (2, 4)), (8, (1, 8))])
+def test_each_index(devices, grid, rng):
+  """Every index, where the last panel is full and where it holds one row."""
+  mesh = make_mesh((devices,), ("x",), devices=jax.devices()[:devices])
+  call = quick_jit(lambda f, i, x: [
+      (y.logdet(), y.solve(jnp.ones(y.n)), y.info) for y in (f.delete(i), f.replace(i, x))])
+  for n in (16, 17):
+    a = positive(rng, n, np.float64)
+    x = jax.device_put(a, NamedSharding(mesh, P("x"))) if n % devices == 0 else a
+    with jax.set_mesh(mesh):
+      factor = dist.cho_factor(x, axes="x", grid=grid, panel=8)
+      for index in range(-n, n):
+        column = rng.standard_normal(n) / 4
+        column[index] = n
+        expected = without(a, index), replaced(a, index, column)
+        found = call(factor, jnp.int32(index), column)
+        for (logdet, solution, info), b in zip(found, expected, strict=True):
+          assert info == 0
+          close(logdet, np.linalg.slogdet(b)[1], np.float64)
+          close(solution, np.linalg.solve(b, np.ones(len(b))), np.float64)
 
 
 @pytest.mark.extended
@@ -106,6 +247,41 @@ def test_failures(rng):
 
 
 @pytest.mark.extended
+def test_failures_of_rows(rng):
+  """A corner that is too small, a column that is too large, and an index out of range."""
+  a = positive(rng, N, np.float64)
+  factor, theirs = positive_factor(place(a, "both")), linalg.factorize_cholesky(a)
+  columns = general(rng, N, 3, dtype=np.float64)
+  corner = columns.T @ np.linalg.solve(a, columns) + np.diag([1, -1e-3, 1])
+  column = np.where(np.arange(N) == 30, 1e3, 1.0)
+  changes = [
+      (lambda f: f.append(columns, corner), N + 2), (lambda f: f.replace(5, column), 31),
+      (lambda f: f.replace(5, np.where(np.arange(N) == 5, -1.0, 0)), 6),
+      (lambda f: f.replace(5, np.where(np.arange(N) == 8, np.nan, a[5])), 9),
+      (lambda f: f.delete(jnp.int32(N)), -1), (lambda f: f.replace(jnp.int32(-N - 1), a[0]), -1)]
+  with jax.set_mesh(mesh_of("both")[0]):
+    for change, info in changes:
+      changed = change(factor)
+      assert changed.info == info == change(theirs).info
+      assert np.isnan(changed.blocks).all() and np.isnan(changed.logdet())
+
+
+@pytest.mark.extended
+def test_to_nothing_and_back(rng):
+  """Down to an empty matrix, and up again past several panels."""
+  a = positive(rng, 24, np.float64)
+  mesh = make_mesh((2,), ("x",), devices=jax.devices()[:2])
+  with jax.set_mesh(mesh):
+    factor = dist.cho_factor(a[:2, :2], axes="x", panel=4).delete(0).delete(0)
+    assert factor.n == 0 and factor.logdet() == 0
+    with pytest.raises(ValueError, match="empty factor"):
+      factor.delete(0)
+    for low, high in ((0, 3), (3, 4), (4, 13), (13, 24)):
+      factor = factor.append(a[:low, low:high], a[low:high, low:high])
+    close(factor.lower(), np.linalg.cholesky(a), np.float64)
+
+
+@pytest.mark.extended
 def test_unchanged_rows_keep_their_bits(rng):
   """Columns of L before the first nonzero number of w."""
   a = positive(rng, N, np.float64)
@@ -120,7 +296,11 @@ def test_unchanged_rows_keep_their_bits(rng):
 CALLS = {
     "update": lambda f, w, d: f.update(w[:, 0]),
     "weights": lambda f, w, d: f.update(w, d),
-    "downdate": lambda f, w, d: f.update(w).downdate(0.5 * w[:, :2])}
+    "downdate": lambda f, w, d: f.update(w).downdate(0.5 * w[:, :2]),
+    "append": lambda f, w, d: f.append(w, 24 * jnp.eye(3, dtype=w.dtype) + w[:3]),
+    "delete": lambda f, w, d: f.update(w).delete(jnp.int32(-5)),
+    "replace": lambda f, w, d: f.replace(
+        jnp.int32(7), w[:, 0] + jnp.where(jnp.arange(24) == 7, 24, 0).astype(w.dtype))}
 
 
 def mine(a):
@@ -188,6 +368,105 @@ def test_derivatives(name, kind, dtype, rng):
   same_derivatives(change, results_of, kind, dtype, operands, tangents)
 
 
+SMALL = {
+    "lower": lambda f, b: f.lower(), "upper": lambda f, b: f.upper,
+    "matrix": lambda f, b: f.matrix(), "solve_half": lambda f, b: f.solve_half(b),
+    "solve_half adjoint": lambda f, b: f.solve_half(b, adjoint=True),
+    "quadratic": lambda f, b: f.quadratic(b)}
+
+
+@each_result
+def test_other_methods(layout, kind, dtype, rng):
+  """Results are those of linalg's object, and sharded like A or like b."""
+  a, b = positive(rng, N, dtype), general(rng, N, 2, dtype=dtype)
+  x = place(np.tril(a) + np.triu(np.full_like(a, np.nan), 1), layout, kind)
+  factor, other = positive_factor(x), linalg.factorize_cholesky(a)
+  calls = lambda f, b: [call(f, b) for call in SMALL.values()] + [f.quadratic(b[:, 0])]
+  with jax.set_mesh(x.sharding.mesh):
+    found = quick_jit(calls)(factor, b)
+  for y, z in zip(found, quick_jit(calls)(other, b), strict=True):
+    assert (y.shape, y.dtype) == (z.shape, z.dtype)
+    close(y, z, dtype)
+    if y.shape == (N, N):
+      assert y.sharding.is_equivalent_to(x.sharding, 2)
+  columns = jax.device_put(b, NamedSharding(x.sharding.mesh, P("x")))
+  assert factor.solve_half(columns).sharding.is_equivalent_to(columns.sharding, 2)
+  close(factor.quadratic(columns), other.quadratic(b), dtype)
+
+
+@pytest.mark.extended
+@each_derivative([name for name in SMALL if name != "lower"])
+def test_derivatives_of_other_methods(name, kind, dtype, rng):
+  n = 24
+  operands, tangents = (
+      [f(rng, n, dtype), general(rng, n, 2, dtype=dtype)]
+      for f in (positive, lambda rng, n, dtype: general(rng, n, n, dtype=dtype)))
+  with_operand = lambda f, b: SMALL[name](f, b)
+  same_derivatives(with_operand, lambda x: x, kind, dtype, operands, tangents)
+
+
+@each_result
+def test_other_methods_of_lu_factors(layout, kind, dtype, rng):
+  """P A = L U, with A as it was given."""
+  a = general(rng, N, N, dtype=dtype)
+  x = place(a, layout, kind)
+  factor = general_factor(x)
+  calls = lambda f: (f.permutation_matrix(), f.lower(), f.upper(), f.matrix, f.permutation)
+  with jax.set_mesh(x.sharding.mesh):
+    *found, order = quick_jit(calls)(factor)
+  p, l, u, same = found
+  for y in found:
+    assert y.dtype == dtype and y.sharding.is_equivalent_to(x.sharding, 2)
+  np.testing.assert_array_equal(same, a)
+  np.testing.assert_array_equal(np.asarray(p) @ a, a[np.asarray(order)])
+  np.testing.assert_array_equal(l, np.tril(l, -1) + np.eye(N))
+  np.testing.assert_array_equal(u, np.triu(u))
+  close(np.asarray(l) @ np.asarray(u), a[np.asarray(order)], dtype)
+  assert factor.n == N and order.shape == (N,) and order.sharding.is_fully_replicated
+
+
+@pytest.mark.extended
+@each_derivative(["lower", "upper"])
+def test_derivatives_of_lu_triangles(name, kind, dtype, rng):
+  """They are those of linalg.scipy.lu, where both have the same pivots."""
+  n = 24
+  a = general(rng, n, n, dtype=dtype) + 24 * np.eye(n, dtype=dtype)[::-1]
+  moves = general(rng, n, n, dtype=dtype)
+  same_derivatives(
+      lambda f: getattr(f, name)(), lambda x: x, kind, dtype, [a], [moves],
+      mine=lambda a: dist.lu_factor(a, axes=AXES, panel=PANEL), theirs=_Triangles)
+
+
+class _Triangles:
+  def __init__(self, a):
+    _, self.l, self.u = linalg.scipy.lu(a)
+
+  def lower(self):
+    return self.l
+
+  def upper(self):
+    return self.u
+
+
+LU_CALLS = {
+    "update": lambda f, u, v: f.update(u, v),
+    "append": lambda f, u, v: f.append(u[:, 0], v[:, 0], 24 + u[0, 1]),
+    "delete": lambda f, u, v: f.downdate(u, v).delete(jnp.int32(-5)),
+    "replace": lambda f, u, v: f.replace(jnp.int32(7), u[:, 0], v[:, 0])}
+
+
+@pytest.mark.extended
+@each_derivative(LU_CALLS)
+def test_derivatives_of_lu_factors(name, kind, dtype, rng):
+  n = 24
+  shapes = (n, n), (n, 2), (n, 2)
+  operands, tangents = ([general(rng, *x, dtype=dtype) for x in shapes] for _ in range(2))
+  operands[0] += 8 * np.eye(n, dtype=dtype)[::-1]
+  same_derivatives(
+      LU_CALLS[name], results_of, kind, dtype, operands, tangents,
+      mine=lambda a: dist.lu_factor(a, axes=AXES, panel=PANEL), theirs=linalg.factorize_lu)
+
+
 @pytest.mark.extended
 def test_vmap(rng):
   """Over matrices and columns, and over columns alone."""
@@ -203,15 +482,27 @@ def test_vmap(rng):
   close(columns, np.linalg.cholesky(a[0] + w @ w.mT), np.float64)
 
 
-def test_messages():
-  """Each panel takes three collectives: its rows are dealt, its diagonal block is gathered."""
+@pytest.mark.parametrize("call,each,more,shares", [
+    (lambda f, w: f.update(w), 3, 0, 2.2),
+    pytest.param(lambda f, w: f.append(w, w[0]), 2, 0, 0.6, marks=pytest.mark.extended),
+    pytest.param(lambda f, w: f.delete(w.astype(int)[0]), 3, 5, 4,
+                 marks=pytest.mark.extended),
+    pytest.param(lambda f, w: f.replace(w.astype(int)[0], w), 8, 1, 5.2,
+                 marks=pytest.mark.extended)])
+def test_messages(call, each, more, shares):
+  """The number of collectives for each panel, and what a device receives.
+
+  An update deals a panel's rows and returns them, and gathers its diagonal block.
+  """
   n, panel = 256, 16
   sharding = NamedSharding(*mesh_of("both", AxisType.Explicit))
   x = jax.ShapeDtypeStruct((n, n), np.float32, sharding=sharding)
   with jax.set_mesh(sharding.mesh):
     factor = jax.eval_shape(lambda a: dist.cho_factor(a, panel=panel), x)
-    program = quick_compile(lambda f, w: f.update(w), (factor, np.ones(n, np.float32)))
-  assert sum(dist.report(program).collectives.values()) == 3 * n // panel
+    program = quick_compile(call, (factor, np.ones(n, np.float32)))
+  found = dist.report(program)
+  assert sum(found.collectives.values()) == each * n // panel + more
+  assert found.moved <= shares * 4 * n * n / 8
   assert f"f32[{n},{n}]" not in program.as_text()
 
 
@@ -225,6 +516,14 @@ def test_messages():
     (lambda f, w: f.update(w, 1j), TypeError, "takes a real weight"),
     (lambda f, w: f.update(w, np.ones(2)), ValueError, "weight"),
     (lambda f, w: f.update("w"), TypeError, "update requires ndarray or scalar"),
+    (lambda f, w: f.append(w[:3], 1), ValueError,
+     r"arguments to append\(\): the factor \(40, 40\), columns \(3, 1\) and corner \(1, 1\)"),
+    (lambda f, w: f.append(np.ones((2, N)), np.ones(2)), ValueError, "columns has no batch"),
+    (lambda f, w: f.delete(N), ValueError, "index must be from -40 to 39, got 40"),
+    (lambda f, w: f.delete(1.0), TypeError, "takes index as integers"),
+    (lambda f, w: f.delete(jnp.array([0, 1])), ValueError, "index is one integer"),
+    (lambda f, w: f.replace(0, w[:3]), ValueError, "the factor .40, 40. and column .3,."),
+    (lambda f, w: f.replace(0, np.ones((2, N))), ValueError, "column has no batch"),
     (lambda f, w: f.update(jax.device_put(
         np.ones((N, 2)), NamedSharding(mesh_of("both")[0], P(None, "y")))),
      linalg.ffi.ShardingTypeError, r"the columns of w are sharded.*reshard\(w, "),
@@ -233,6 +532,29 @@ def test_errors(call, error, message):
   factor = positive_factor(place(np.eye(N), "both"))
   with pytest.raises(error, match=message):
     call(factor, np.ones(N))
+
+
+@pytest.mark.parametrize("call,error,message", [
+    (lambda f, w: f.update(w, w[:3]), ValueError, "the factor .40, 40., u .40,. and v .3,."),
+    (lambda f, w: f.downdate(w, 1j * w), TypeError, "takes real arrays, got complex128 as v"),
+    (lambda f, w: f.update(*[np.ones((2, N, 1))] * 2), ValueError, "u has no batch"),
+    (lambda f, w: f.append(w, w[:3], 1), ValueError, "column .40,. and row .3,."),
+    (lambda f, w: f.append(w, w, np.ones(2)), ValueError, "corner has no batch"),
+    (lambda f, w: f.delete(-N - 1), ValueError, "index must be from -40 to 39"),
+    (lambda f, w: f.replace(0, w, w[:3]), ValueError, "column .40,. and row .3,."),
+])
+def test_errors_of_lu_factors(call, error, message):
+  with pytest.raises(error, match=message):
+    call(general_factor(place(np.eye(N), "both")), np.ones(N))
+
+
+def test_sizes_that_devices_do_not_divide():
+  """Explicit axes share no such results; other results are there."""
+  factor = positive_factor(place(np.eye(N), "both", AxisType.Explicit)).append(np.ones(N), N + 2)
+  for name in ("lower", "inverse"):
+    with pytest.raises(linalg.ffi.ShardingTypeError, match=rf"{name}: .* 41 rows and columns"):
+      getattr(factor, name)()
+  close(factor.logdet(), np.log(2), np.float64)
 
 
 @pytest.mark.extended
