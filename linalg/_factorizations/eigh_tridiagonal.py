@@ -1,7 +1,6 @@
 """Eigenvalues and eigenvectors of Hermitian tridiagonal matrices."""
 
 import functools
-import operator
 from typing import Any, Literal, overload
 
 import jax
@@ -19,7 +18,7 @@ from linalg._core.algebra import (
   zeros_like,
 )
 from linalg._core.checks import check_converged
-from linalg._core.operands import check_arrays, compute_dtype, real_dtype
+from linalg._core.operands import as_indices, check_arrays, compute_dtype, real_dtype
 from linalg._core.public import public
 from linalg._core.tuning import EIGH_TRIDIAGONAL_SUBSET
 from linalg._factorizations.eigh import (
@@ -226,15 +225,7 @@ def _chosen(select, select_range, subset_by_index, n):
   if select == "a":
     return None
   if select == "i":
-    try:
-      first, last = map(operator.index, select_range)
-    except (TypeError, ValueError):
-      first, last = 1, 0
-    # A symbolic n has no order.
-    if not 0 <= first <= last or (isinstance(n, int) and last >= n):
-      raise ValueError(
-          f"{name}: select_range must be (first, last) with 0 <= first <= last < {n}, got "
-          f"{select_range}.")
+    first, last = as_indices(name, "select_range", select_range, n)
     return subset_range(name, (first, last + 1), n)
   if select == "v":
     raise NotImplementedError(

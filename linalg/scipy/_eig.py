@@ -159,9 +159,10 @@ eig_left_generalized_p = ffi.operation(
 
 
 def _values_jvp(primals, tangents):
-  alpha, beta, _ = (results := _values_and_vectors(eig_generalized_p, *primals))[2:]
+  operands = _values_and_vectors(eig_generalized_p, *primals)
   complex_tangents = [None if dx is None else as_complex(dx) for dx in tangents]
-  dalpha, dbeta, _ = _right_jvp(results, complex_tangents)[1]
+  # The pairs among the operands are constants to second derivatives.
+  (alpha, beta, _), (dalpha, dbeta, _) = _right_jvp(operands, complex_tangents)
   return (alpha, beta), (dalpha, dbeta)
 
 

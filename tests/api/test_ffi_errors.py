@@ -139,8 +139,9 @@ def test_bad_operands(target):
 def test_bad_results(target):
   """Catches a result that is written beyond its end, or as another type."""
   call = CALLS[target]
-  for i, result in enumerate(call.results):
-    for what, bad in _bad(*result):
+  for i, (shape, dtype) in enumerate(call.results):
+    # Operands may serve the whole batch, and results may not.
+    for what, bad in (*_bad(shape, dtype), ("no batch", (shape[1:], dtype))):
       if not call.takes(what, 1, i):
         results = [*call.results[:i], bad, *call.results[i + 1 :]]
         _refuses(target, call.operands, results, call.attributes)

@@ -10,11 +10,13 @@ only ones. The files that are about neither solvers nor operators are left out.
 """
 
 import importlib.util
+import itertools
 import os
 import pathlib
 import sys
 import types
 
+import jax
 import jax.numpy as jnp
 import pytest
 
@@ -39,6 +41,17 @@ OF_BLOCKS = ("adjoint", "operator", "transpose", "well_posed")
 @pytest.fixture
 def getkey():
   return pytest.importorskip("equinox.internal").GetKey()
+
+
+@pytest.fixture(autouse=True)
+def few_programs():
+  """lineax runs each of its files alone. One process has too little memory for all programs."""
+  yield
+  if next(_COUNT) % 20 == 0:
+    jax.clear_caches()
+
+
+_COUNT = itertools.count(1)
 
 
 class _Lineax:

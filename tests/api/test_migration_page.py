@@ -1,6 +1,9 @@
 """The pages of migration name the functions that programs of other libraries call, and ours."""
 
+import ast
+import importlib.util
 import inspect
+import os
 import pathlib
 import re
 import types
@@ -66,6 +69,37 @@ def test_all_of_torch():
   assert len(functions) > 40
   assert {x for x in left if "." not in x} == functions
   assert all(hasattr(torch, x.removeprefix("torch.")) for x in left if "." in x)
+
+
+def _imported(folder, package, path):
+  """The functions that a module of CuPy takes from its other modules, by its text."""
+  tree = ast.parse((folder / path / "__init__.py").read_text())
+  return {
+      name.asname or name.name for x in tree.body if isinstance(x, ast.ImportFrom)
+      and x.module.startswith(f"{package}._") for name in x.names if name.name[0] != "_"}
+
+
+def test_all_of_cupy():
+  """The functions of the installed CuPy, or of the checkout that LINALG_CUPY names.
+
+  No program imports it, so that no GPU is needed.
+  """
+  spec = importlib.util.find_spec("cupy")
+  if "LINALG_CUPY" not in os.environ and spec is None:
+    pytest.skip("CuPy is not installed, and LINALG_CUPY names no checkout of its repository")
+  folder = pathlib.Path(os.environ.get("LINALG_CUPY") or pathlib.Path(spec.origin).parents[1])
+  version = re.search(r"CuPy (\d+\.\d+)\.", CUPY)[1]
+  found = re.search(r'__version__ = "(.*)"', (
+      folder / "cupy/_version.py").read_text().replace("'", '"'))[1]
+  if not found.startswith(f"{version}."):
+    pytest.skip(f"the page is about CuPy {version}, this is {found}")
+  functions = {
+      prefix + name for package, path, prefix in (
+          ("cupy.linalg", "cupy/linalg", ""), ("cupyx.scipy.linalg", "cupyx/scipy/linalg", ""),
+          ("cupyx.linalg", "cupyx/linalg", "cupyx.linalg."))
+      for name in _imported(folder, package, path)}
+  assert len(functions) > 40
+  assert {name for x, _ in _rows(CUPY) for name in _names(x)} == functions
 
 
 @pytest.mark.parametrize(

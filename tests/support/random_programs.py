@@ -233,10 +233,11 @@ def error(program) -> float:
       if not program.in_double:
         noises = [[many_digits.exact(e) for e in noise] for noise in noises]
       near = [_expected(program, i, noise) for noise in noises]
-      # A derivative may be 0 where the result is not: it is of this size before terms cancel.
+      # A derivative may be 0 where the result is not, and so may a logarithm. The derivative is of
+      # this size before terms cancel.
       order = ("gradient", "second derivative").index(program.mode) + 1 if len(exact) > 1 else 0
       x, dx = (np.linalg.norm(y[i]) for y in program.data[:2])
-      uncancelled = float(np.abs(many_digits.rounded(exact[0])).max(initial=0)) * (
+      uncancelled = float(np.abs(many_digits.rounded(exact[0])).max(initial=0.1)) * (
           dx / x) ** order if order else 0
       for k, y in enumerate(exact):
         wide = many_digits.rounded if not program.in_double else np.asarray

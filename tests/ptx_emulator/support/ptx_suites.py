@@ -7,18 +7,19 @@ TESTS = pathlib.Path(__file__).parents[2]
 # Test files, by their names without `test_`.
 SUITES = {
     path.stem.removeprefix("test_"): path for path in (
-        TESTS / "ptx_emulator/paths.py", TESTS / "ptx_emulator/vendor_faults.py",
+        *(TESTS / f"ptx_emulator/{name}.py" for name in ("paths", "structures", "vendor_faults")),
         TESTS / "derivatives/test_linear.py",
         *(TESTS / f"values/test_{name}.py" for name in (
             "banded", "extremes", "factorisations", "failures", "in_place", "matmul",
             "solve_logdet", "svd", "tridiagonal")))}
 # Suites that launch every kernel.
-EVERY_KERNEL = ("paths", "linear", "matmul", "banded", "solve_logdet", "vendor_faults")
+EVERY_KERNEL = (
+    "paths", "structures", "linear", "matmul", "banded", "solve_logdet", "vendor_faults")
 # Stock JAX's residuals on the CPU are no reference. LAPACK sums by blocks, which rounds less than
 # the teams' sums. The gates of the other tests hold. A value and its derivative may differ in bits
 # where no program for CUDA calls the derivative's handler. A matrix may also differ in a batch
 # where XLA computes the derivative of a large Cholesky factor.
-# Banded systems of 100,003 rows would take hours in chunks. paths.py has shorter ones.
+# Banded systems of 100,003 rows would take hours in chunks. structures.py has shorter ones.
 ALL_DTYPES = (
     "not gradients and not no_worse_than_stock and not test_large_cholesky"
     " and not (test_banded.py and test_long_systems)")
@@ -27,7 +28,7 @@ TWO_DTYPES = f"not float64 and not complex64 and {ALL_DTYPES}"
 # too. Hard matrices stay in float32. Suites go by the names of their files.
 SLOW = (
     "cholesky_update",
-    "(paths.py and test_long_general_block_tridiagonal and 18)",
+    "(structures.py and test_long_general_block_tridiagonal and 18)",
     "(paths.py and (eigh_generalized or svd_thin or schur_complex or eig_left))",
     "(paths.py and test_residuals and complex128 and (eig] or schur] or svd))",
     "(paths.py and test_residuals and (eigvals] or qr_raw or qr_complete or householder_product))",
