@@ -194,13 +194,7 @@ def _next(g, x, dimension):
   unit, groups = (g.block, g.rows) if dimension == 0 else (g.wide, g.columns)
   place = g.place()[dimension]
   blocks = jnp.moveaxis(x, dimension, 0).reshape(-1, unit, x.shape[1 - dimension])
-  first = blocks[:, 0]
-  if groups > 1:
-    step = g.columns if dimension == 0 else 1
-    number = lambda i, other: i * step + other * (1 if dimension == 0 else g.columns)
-    first = lax.ppermute(first, g.axes, [
-        (number((i + 1) % groups, other), number(i, other))
-        for i in range(groups) for other in range(g.devices // groups)])
+  first = g.of_next(blocks[:, 0], dimension)
   later = jnp.concatenate([first[1:], jnp.zeros_like(first[:1])])
   following = jnp.where(place == groups - 1, later, first)
   blocks = jnp.concatenate([blocks[:, 1:], following[:, None]], axis=1)

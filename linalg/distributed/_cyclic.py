@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.sharding import PartitionSpec
 
@@ -243,6 +244,19 @@ class Cyclic(NamedTuple):
 
   def exchange_r(self, x):
     return self._exchange(x, self._over_r()) if self.rows > 1 else x
+
+  def of_next(self, x, dimension):
+    """What the next device has, along a column (0) or a row (1) of the grid, cyclically."""
+    if (self.rows, self.columns)[dimension] == 1:
+      return x
+    # `ppermute` counts devices in the order of the mesh, whatever that of the names (jax 0.10.2).
+    shape = self.layout.mesh.shape
+    names = tuple(name for name in self.layout.mesh.axis_names if name in self.axes)
+    place = np.arange(self.devices).reshape([shape[name] for name in names])
+    place = place.transpose([names.index(name) for name in self.axes])
+    place = place.reshape(self.rows, self.columns)
+    pairs = np.stack([np.roll(place, -1, dimension), place], axis=-1).reshape(-1, 2)
+    return lax.ppermute(x, names, [(source, own) for source, own in pairs.tolist()])
 
   def exchange_all(self, x, rows, columns):
     """The parts that all devices send to this one.

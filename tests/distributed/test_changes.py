@@ -12,6 +12,9 @@ import linalg
 import linalg.distributed as dist
 import linalg.scipy
 import matrices
+from linalg.distributed import _changes as changes
+from linalg.distributed import _cyclic, _layout
+from linalg.distributed._redistribution import from_cyclic, to_cyclic
 from one_matrix import AXES, PANEL, N, close, each_derivative, each_result, mesh_of, place
 from quick import quick_compile, quick_jit
 from sharded import make_mesh
@@ -47,7 +50,7 @@ def test_updates(layout, kind, dtype, rng):
   x = place(a, layout, kind)
 
   @quick_jit
-  def changes(factor, w, weight):
+  def changed(factor, w, weight):
     larger = factor.update(w)
     both = factor.update(w, weight)
     found = factor.update(w[:, 0]), larger, larger.downdate(w[:, 1:]), both
@@ -56,7 +59,7 @@ def test_updates(layout, kind, dtype, rng):
   factor = positive_factor(x)
   assert factor.n == N
   with jax.set_mesh(x.sharding.mesh):
-    found = changes(factor, w, weight)
+    found = changed(factor, w, weight)
   products = [product(w[:, :1]), product(w), product(w[:, :1]), product(w, weight)]
   for (l, info, logdet), more in zip(found, products, strict=True):
     expected = np.linalg.cholesky(a + more)
@@ -94,7 +97,7 @@ def test_changes_of_rows(layout, kind, dtype, methods, rng):
   column = column.astype(dtype)
 
   @quick_jit
-  def changes(factor, columns, corner, column, index):
+  def changed(factor, columns, corner, column, index):
     calls = {
         "append": lambda: factor.append(columns, corner),
         "append within a panel": lambda: factor.append(columns[:, :8], corner[:8, :8]),
@@ -105,7 +108,7 @@ def test_changes_of_rows(layout, kind, dtype, methods, rng):
 
   factor = positive_factor(x)
   with jax.set_mesh(x.sharding.mesh):
-    found = changes(factor, columns, corner, column, jnp.int32(21))
+    found = changed(factor, columns, corner, column, jnp.int32(21))
   b = a[:N, :N]
   expected = {"append": a, "append within a panel": a[:N + 8, :N + 8], "delete": without(b, 21),
               "replace": replaced(b, 21, column)}
@@ -117,6 +120,25 @@ def test_changes_of_rows(layout, kind, dtype, methods, rng):
     close(logdet, np.linalg.slogdet(b)[1], dtype)
     if n % 8 == 0:
       assert result.sharding.is_equivalent_to(x.sharding, 2)
+
+
+@pytest.mark.parametrize("layout", ["turned", "rows twice"])
+def test_without(layout, rng):
+  """Rows and columns move between devices, also where the axes are in another order than the
+  mesh's."""
+  a = rng.standard_normal((N, N))
+  x = place(a, layout)
+  grid = _cyclic.cyclic_of("", _layout.square_of("", x, None), N, None, PANEL)
+
+  @quick_jit
+  def moved(x, index):
+    body = lambda x, index: changes.without(grid, x, index)
+    return from_cyclic(grid, grid.map(body, "cs", "c", to_cyclic(grid, x), index))
+
+  for index in (0, 5, 31, N - 1):
+    found = np.asarray(moved(x, jnp.int32(index)))
+    np.testing.assert_array_equal(found[:-1, :-1], without(a, index))
+    assert not found[-1].any() and not found[:, -1].any()
 
 
 def general_factor(x):
@@ -133,7 +155,7 @@ def test_changes_of_lu_factors(layout, kind, dtype, methods, rng):
   column, row = a[:N, N], a[N, :N]
 
   @quick_jit
-  def changes(factor, u, v, column, row, corner, index):
+  def changed(factor, u, v, column, row, corner, index):
     calls = {
         "update": lambda: factor.update(u, v),
         "downdate": lambda: factor.downdate(u[:, 0], v[:, 0]),
@@ -145,7 +167,7 @@ def test_changes_of_lu_factors(layout, kind, dtype, methods, rng):
 
   factor = general_factor(place(b, layout, kind))
   with jax.set_mesh(mesh_of(layout, kind)[0]):
-    found = changes(factor, u, v, column, row, corner, jnp.int32(-5))
+    found = changed(factor, u, v, column, row, corner, jnp.int32(-5))
   expected = {
       "update": b + u @ v.conj().T, "downdate": b - u[:, :1] @ v[:, :1].conj().T, "append": a,
       "delete": without(b, N - 5), "replace": replaced(b, N - 5, column, row)}
@@ -216,11 +238,11 @@ def test_residuals(size, dtype, rng):
   lost = (0.999 * np.linalg.cholesky(wide) @ z).astype(dtype)
 
   @quick_jit
-  def changes(factor, w, lost):
+  def changed(factor, w, lost):
     return [(x.lower(), x.info) for x in (factor.update(w), factor.downdate(lost))]
 
-  changed = [product(w.astype(np.complex128)), -product(lost.astype(np.complex128))]
-  for (l, info), more in zip(changes(factor, w, lost), changed, strict=True):
+  products = [product(w.astype(np.complex128)), -product(lost.astype(np.complex128))]
+  for (l, info), more in zip(changed(factor, w, lost), products, strict=True):
     l = np.asarray(l, np.complex128)
     residual = np.linalg.norm(wide + more - l @ l.conj().T)
     assert info == 0
