@@ -19,10 +19,17 @@ import os
 import statistics
 import time
 
+# Changes of a Cholesky factor, with the operands that follow it.
+CHANGES = {
+    "update": lambda factor, w: factor.update(w), "downdate": lambda factor, w: factor.downdate(w),
+    "append": lambda factor, w: factor.append(w, 2 * w[0] + 3),
+    "delete": lambda factor, w: factor.delete(w.astype(int)[0]),
+    "replace": lambda factor, w: factor.replace(w.astype(int)[0], w.at[0].set(2))}
 PROGRAMS = (
     "cho_factor", "cholesky", "inv", "value", "gradient", "gradient of L", "lu_factor",
-    "gradient by LU")
-OWN = ("cho_factor", "lu_factor", "gradient by LU")  # stock JAX lacks these or names them otherwise
+    "gradient by LU", *CHANGES)
+# Stock JAX lacks these or names them otherwise.
+OWN = ("cho_factor", "lu_factor", "gradient by LU", *CHANGES)
 SCALING = ((1, 2048), (4, 4096), (8, 4096), (16, 8192), (64, 16384))  # devices, n
 
 
@@ -38,6 +45,7 @@ def paper(name, rows, columns):
   return {
       "cho_factor": sweep + 1, "cholesky": sweep + 2, "inv": 3 * sweep + 2, "value": sweep + 1,
       "gradient": 3 * sweep + 2, "gradient of L": 4.5 * sweep + 4.5,
+      "update": 1, "downdate": 1, "append": 0, "delete": 1, "replace": 2,
       "lu_factor": columns + 2 * rows + 2, "gradient by LU": 2 * columns + 4 * rows + 4.5}[name]
 
 
@@ -83,12 +91,20 @@ def measure(name, devices, n, stock, rounds):
       "inv": jnp.linalg.inv if stock else lambda a: dist.inv(a, assume_a="pos", axes=axes),
       "value": likelihood, "gradient": jax.value_and_grad(likelihood),
       "gradient by LU": jax.value_and_grad(functools.partial(likelihood, factor=dist.lu_factor)),
-      "gradient of L": jax.grad(lambda a: jnp.sum(cholesky(a) ** 2))}[name]
+      "gradient of L": jax.grad(lambda a: jnp.sum(cholesky(a) ** 2)), **CHANGES}[name]
   sharding = NamedSharding(mesh, PartitionSpec("x", "y"))
+
+  def placed(x):
+    spec = PartitionSpec(("x", "y")) if x.ndim == 3 else PartitionSpec()
+    return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=NamedSharding(mesh, spec))
+
+  operands = [jax.ShapeDtypeStruct((n, n), np.float32, sharding=sharding)]
   with jax.set_mesh(mesh):
+    if name in CHANGES:
+      factor = jax.eval_shape(lambda a: dist.cho_factor(a, axes=axes), *operands)
+      operands = [jax.tree.map(placed, factor), placed(jnp.ones(n, np.float32))]
     begin = time.perf_counter()
-    program = jax.jit(function).lower(
-        jax.ShapeDtypeStruct((n, n), np.float32, sharding=sharding)).compile()
+    program = jax.jit(function).lower(*operands).compile()
     compilation = time.perf_counter() - begin
     found = dist.report(program)
     share = n * n * 4 / devices
@@ -97,9 +113,13 @@ def measure(name, devices, n, stock, rounds):
     if rounds:
       a = np.eye(n, dtype=np.float32) + np.full((n, n), 1 / n, np.float32)
       a = jax.device_put(a, sharding)
+      given = [a]
+      if name in CHANGES:
+        w = jax.device_put(np.full(n, n**-0.5, np.float32), NamedSharding(mesh, PartitionSpec()))
+        given = [dist.cho_factor(a, axes=axes), w]
       for _ in range(rounds + 1):
         begin = time.perf_counter(), time.process_time()
-        jax.block_until_ready(program(a))
+        jax.block_until_ready(program(*given))
         calls.append((time.perf_counter() - begin[0], time.process_time() - begin[1]))
   messages = sum(found.collectives.values())
   gathered = found.received.get("all-gather", 0)

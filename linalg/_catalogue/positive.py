@@ -162,7 +162,8 @@ POSITIVE: tuple[Function, ...] = (
             "with zeros on its diagonal",
             ("values/test_matrix_functions.py::test_cholesky_update_and_downdate",
              "values/test_matrix_functions.py::test_cholesky_update_of_a_singular_factor")),),
-        sharded="linalg.distributed.cholesky of the sum", arguments=(EYE, EYE[0]),
+        sharded="the methods update and downdate of what linalg.distributed.cho_factor returns",
+        arguments=(EYE, EYE[0]),
         results={
             "cholesky_update(a, a, downdate=True)": "Array", "cholesky_update_ex(a, a)": "Arrays2"},
         fails=Failure(

@@ -1,6 +1,7 @@
-"""Matrices with a row or column taken out or exchanged, at an index that may be traced.
+"""Changes of a factored matrix: their operands, and rows and columns at a traced index.
 
-Slices and masks stand for gathers, whose results have no sharding.
+`factor` is an array (..., n, n) of the factor's dtype, or its shape. Slices and masks stand for
+gathers, whose results have no sharding.
 """
 
 import operator
@@ -10,10 +11,91 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from linalg import ffi
 from linalg._core.algebra import expand
-from linalg._core.operands import check_batches
+from linalg._core.operands import (
+  as_changes,
+  check_arrays,
+  check_batches,
+  incompatible,
+  incompatible_changes,
+  real_dtype,
+)
+
+
+def as_update(name: str, factor: Any, dtype: Any, w: ArrayLike) -> jax.Array:
+  """The columns (..., n, k) of a symmetric change."""
+  (w,) = as_changes(name, factor, dtype, w, names=("w",))
+  columns = w[..., None] if w.ndim == 1 else w
+  if columns.ndim < 2 or columns.shape[-2] != factor.shape[-1]:
+    raise incompatible_changes(name, factor, (w,), names=("the factor", "w"))
+  check_batches(name, factor, columns, names=("the factor", "w"))
+  return columns
+
+
+def as_weighted_update(
+    name: str, factor: Any, dtype: Any, w: ArrayLike, weight: ArrayLike
+) -> tuple[jax.Array, jax.Array]:
+  """The columns (..., n, k) of a symmetric change, and their real weights (..., k)."""
+  check_arrays(name, w, weight)
+  columns = as_update(name, factor, dtype, w)
+  if jnp.iscomplexobj(weight):
+    raise TypeError(f"{name}() takes a real weight, got {jnp.result_type(weight)}.")
+  jnp.result_type(real_dtype(dtype), weight)
+  weight = jnp.asarray(weight, real_dtype(factor.dtype))
+  weight = jnp.broadcast_to(weight, columns.shape[-1:]) if weight.ndim == 0 else weight
+  if weight.shape[-1] != columns.shape[-1]:
+    raise incompatible(name, columns, weight, names=("w", "weight"))
+  check_batches(
+      name, factor, columns, weight, ranks=(2, 2, 1), names=("the factor", "w", "weight"))
+  return columns, weight
+
+
+def as_border(
+    name: str, factor: Any, dtype: Any, columns: ArrayLike, corner: ArrayLike
+) -> tuple[jax.Array, jax.Array]:
+  """The columns (..., n, k) and the corner (..., k, k) that are appended to a Hermitian matrix."""
+  columns, corner = as_changes(
+      name, factor, dtype, columns, corner, names=("columns", "corner"), real=("corner",))
+  if columns.ndim and (corner.ndim < 2 or columns.ndim == corner.ndim + 1):
+    columns, corner = columns[..., None], corner[..., None, None]
+  n, k = columns.shape[-2:] if columns.ndim > 1 else (None, None)
+  if n != factor.shape[-1] or corner.shape[-2:] != (k, k):
+    raise incompatible(name, factor, columns, corner, names=("the factor", "columns", "corner"))
+  check_batches(name, factor, columns, corner, names=("the factor", "columns", "corner"))
+  return columns, corner
+
+
+def as_general_update(
+    name: str, factor: Any, dtype: Any, u: ArrayLike, v: ArrayLike
+) -> tuple[jax.Array, jax.Array]:
+  """The columns u and v (..., n, k) of A + u vᴴ."""
+  u, v = as_changes(name, factor, dtype, u, v, names=("u", "v"))
+  left, right = (x[..., None] if x.ndim == 1 else x for x in (u, v))
+  n, names = factor.shape[-1], ("the factor", "u", "v")
+  if left.shape[-2:-1] != (n,) or right.shape[-2:-1] != (n,) or left.shape[-1] != right.shape[-1]:
+    raise incompatible_changes(name, factor, (u, v), names=names)
+  check_batches(name, factor, left, right, names=names)
+  return left, right
+
+
+def as_vectors(
+    name: str, factor: Any, dtype: Any, vectors: Mapping[str, ArrayLike],
+    corner: ArrayLike | None = None
+) -> list[jax.Array]:
+  """Rows and columns (..., n) by name, and a corner (...) if there is one."""
+  more = {} if corner is None else {"corner": corner}
+  arrays = as_changes(
+      name, factor, dtype, *vectors.values(), *more.values(), names=(*vectors, *more))
+  found = arrays[: len(vectors)]
+  if any(x.shape[-1:] != factor.shape[-1:] for x in found):
+    raise incompatible(name, factor, *found, names=("the factor", *vectors))
+  check_batches(
+      name, factor, *arrays, ranks=(2, *[1] * len(found), *[0] * len(more)),
+      names=("the factor", *vectors, *more))
+  return arrays
 
 
 def as_index(name: str, index: Any, size: int) -> tuple[Any, Any]:

@@ -20,18 +20,24 @@ from linalg._core.algebra import (
   zeros_like,
 )
 from linalg._core.checks import called, check, check_positive
-from linalg._core.edits import along, at_index, beside, row_of, without
+from linalg._core.edits import (
+  along,
+  as_border,
+  as_update,
+  as_vectors,
+  as_weighted_update,
+  at_index,
+  beside,
+  row_of,
+  without,
+)
 from linalg._core.operands import (
   as_arrays,
-  as_changes,
   as_pair,
   check_arrays,
-  check_batches,
   check_columns,
   check_square,
   compute_dtype,
-  incompatible,
-  incompatible_changes,
   real_dtype,
 )
 from linalg._core.public import public
@@ -305,34 +311,15 @@ class CholeskyFactor:
     """
     if weight is None:
       return self._update("update", w, downdate=False)
-    check_arrays("update", w, weight)
-    columns = self._vectors("update", w)
-    if jnp.iscomplexobj(weight):
-      raise TypeError(f"update() takes a real weight, got {jnp.result_type(weight)}.")
-    jnp.result_type(real_dtype(self.dtype), weight)
-    weight = jnp.asarray(weight, real_dtype(self.upper.dtype))
-    weight = jnp.broadcast_to(weight, columns.shape[-1:]) if weight.ndim == 0 else weight
-    if weight.shape[-1] != columns.shape[-1]:
-      raise incompatible("update", columns, weight, names=("w", "weight"))
-    check_batches(
-        "update", self.upper, columns, weight, ranks=(2, 2, 1), names=("the factor", "w", "weight"))
+    columns, weight = as_weighted_update("update", self.upper, self.dtype, w, weight)
     return self._changed("update", _weighted(self.upper, self.info, columns, weight))
 
   def downdate(self, w: ArrayLike) -> "CholeskyFactor":
     """The factor of A - w wᴴ, for `w` as for `update`: vectors for a batch are `w[..., None]`."""
     return self._update("downdate", w, downdate=True)
 
-  def _vectors(self, name, w):
-    """The columns (..., n, k) of an update."""
-    (w,) = as_changes(name, self.upper, self.dtype, w, names=("w",))
-    columns = w[..., None] if w.ndim == 1 else w
-    if columns.ndim < 2 or columns.shape[-2] != self.upper.shape[-1]:
-      raise incompatible_changes(name, self.upper, (w,), names=("the factor", "w"))
-    check_batches(name, self.upper, columns, names=("the factor", "w"))
-    return columns
-
   def _update(self, name, w, downdate):
-    columns = self._vectors(name, w)
+    columns = as_update(name, self.upper, self.dtype, w)
     return self._changed(name, _update(self.upper, self.info, columns, downdate))
 
   def append(self, columns: ArrayLike, corner: ArrayLike) -> "CholeskyFactor":
@@ -345,18 +332,8 @@ class CholeskyFactor:
 
     The Schur complement D - Cᴴ A⁻¹ C takes a triangular solve, O(n² k) operations.
     """
-    columns, corner = as_changes(
-        "append", self.upper, self.dtype, columns, corner, names=("columns", "corner"),
-        real=("corner",))
-    if columns.ndim and (corner.ndim < 2 or columns.ndim == corner.ndim + 1):
-      columns, corner = columns[..., None], corner[..., None, None]
-    n, k = columns.shape[-2:] if columns.ndim > 1 else (None, None)
-    if n != self.upper.shape[-1] or corner.shape[-2:] != (k, k):
-      raise incompatible(
-          "append", self.upper, columns, corner, names=("the factor", "columns", "corner"))
-    check_batches(
-        "append", self.upper, columns, corner, names=("the factor", "columns", "corner"))
-    if k == 0:
+    columns, corner = as_border("append", self.upper, self.dtype, columns, corner)
+    if columns.shape[-1] == 0:
       upper, info, *_ = ffi.broadcast_batches(
           "append", (self.upper, self.info, columns, corner), (2, 0, 2, 2))
       return dataclasses.replace(self, upper=upper, info=info)
@@ -385,11 +362,8 @@ class CholeskyFactor:
 
     A triangular solve, an update and a downdate of the rows below, O(n²) operations.
     """
-    (column,) = as_changes("replace", self.upper, self.dtype, column, names=("column",))
     n = self.upper.shape[-1]
-    if column.ndim < 1 or column.shape[-1] != n:
-      raise incompatible("replace", self.upper, column, names=("the factor", "column"))
-    check_batches("replace", self.upper, column, ranks=(2, 1), names=("the factor", "column"))
+    (column,) = as_vectors("replace", self.upper, self.dtype, {"column": column})
     upper, column, *place = at_index(
         "replace", index, n, {"the factor": (self.upper, 2), "column": (column, 1)})
     return self._changed("replace", _replace(upper, self.info, column, *place))

@@ -19,18 +19,14 @@ from linalg._core.algebra import (
   stored_diagonal,
 )
 from linalg._core.checks import check_factors
-from linalg._core.edits import at_index, replaced, without
+from linalg._core.edits import as_general_update, as_vectors, at_index, replaced, without
 from linalg._core.operands import (
   as_arrays,
-  as_changes,
   as_pair,
   check_arrays,
-  check_batches,
   check_columns,
   check_square,
   compute_dtype,
-  incompatible,
-  incompatible_changes,
   real_dtype,
 )
 from linalg._core.public import public
@@ -179,25 +175,14 @@ class LUFactor:
     return self._update("downdate", u, v)
 
   def _update(self, name, u, v):
-    u, v = as_changes(name, self.matrix, self.dtype, u, v, names=("u", "v"))
+    u, v = as_general_update(name, self.matrix, self.dtype, u, v)
     u = -u if name == "downdate" else u
-    left, right = (x[..., None] if x.ndim == 1 else x for x in (u, v))
-    n, names = self.matrix.shape[-1], ("the factor", "u", "v")
-    if left.shape[-2:-1] != (n,) or right.shape[-2:-1] != (n,) or left.shape[-1] != right.shape[-1]:
-      raise incompatible_changes(name, self.matrix, (u, v), names=names)
-    check_batches(name, self.matrix, left, right, names=names)
-    return self._of(self.matrix + product(left, right, adjoint_b=True))
+    return self._of(self.matrix + product(u, v, adjoint_b=True))
 
   def append(self, column: ArrayLike, row: ArrayLike, corner: ArrayLike) -> "LUFactor":
     """The factors of [[A, column], [row, corner]], for vectors (..., n) and a corner (...)."""
-    column, row, corner = as_changes(
-        "append", self.matrix, self.dtype, column, row, corner, names=("column", "row", "corner"))
-    n = self.matrix.shape[-1]
-    if column.shape[-1:] != (n,) or row.shape[-1:] != (n,):
-      raise incompatible("append", self.matrix, column, row, names=("the factor", "column", "row"))
-    check_batches(
-        "append", self.matrix, column, row, corner, ranks=(2, 1, 1, 0),
-        names=("the factor", "column", "row", "corner"))
+    column, row, corner = as_vectors(
+        "append", self.matrix, self.dtype, {"column": column, "row": row}, corner)
     a, column, row, corner = ffi.broadcast_batches(
         "append", (self.matrix, column, row, corner), (2, 1, 1, 0))
     return self._of(jnp.concatenate([
@@ -217,13 +202,9 @@ class LUFactor:
       index: as for `CholeskyFactor.delete`.
       column, row: vectors (..., n). Entry `index` of the row is the one on the diagonal.
     """
-    column, row = as_changes(
-        "replace", self.matrix, self.dtype, column, row, names=("column", "row"))
+    column, row = as_vectors(
+        "replace", self.matrix, self.dtype, {"column": column, "row": row})
     n = self.matrix.shape[-1]
-    if column.shape[-1:] != (n,) or row.shape[-1:] != (n,):
-      raise incompatible("replace", self.matrix, column, row, names=("the factor", "column", "row"))
-    check_batches(
-        "replace", self.matrix, column, row, ranks=(2, 1, 1), names=("the factor", "column", "row"))
     a, new_column, new_row, place, outside = at_index("replace", index, n, {
         "the factor": (self.matrix, 2), "column": (column, 1), "row": (row, 1)})
     a = replaced(replaced(a, place, new_column, -1), place, new_row, -2)

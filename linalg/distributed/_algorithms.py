@@ -119,11 +119,11 @@ def factor(
   for low, high in g.phases:
     carry = loop(low, high, functools.partial(_eliminate, g, low), carry)
   a, info = carry
-  return _by_panels(
+  return by_panels(
       g, a, lambda x, row, column: jnp.where(info != 0, jnp.nan, _lower(x, row, column))), info
 
 
-def _by_panels(g, x, change):
+def by_panels(g, x, change):
   """Applies `change` to each panel of X and the indices of its entries.
 
   XLA would hold the old and the new panels together if it were applied to all at once.
@@ -369,7 +369,7 @@ def identity(g: Cyclic, like: jax.Array) -> jax.Array:
 
 
 def lower_triangle(g: Cyclic, x: jax.Array) -> jax.Array:
-  return _by_panels(g, x, _lower)
+  return by_panels(g, x, _lower)
 
 
 def lower_half(g: Cyclic, x: jax.Array) -> jax.Array:
@@ -385,7 +385,7 @@ def lower_half_in_place(g: Cyclic, x: jax.Array) -> jax.Array:
 
   If the array is still needed, or part of a longer expression, XLA would copy it for the loop.
   """
-  return _by_panels(g, x, _half)
+  return by_panels(g, x, _half)
 
 
 def hermitian(g: Cyclic, x: jax.Array) -> jax.Array:

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.sharding import PartitionSpec
 
@@ -92,6 +93,10 @@ class Cyclic(NamedTuple):
   most_tiles: int
   height: int | None = None  # m, if the matrix is not square
   batch: tuple[Axes, ...] = ()  # the axes of the dimensions in front of arrays that `map` takes
+
+  def of_size(self, n: int) -> "Cyclic":
+    """The layout of a square matrix of another size, in the same grid and blocks."""
+    return self._replace(n=n, padded=rounded_up(n, self.width))
 
   @property
   def lengths(self) -> tuple[int, int]:
@@ -240,6 +245,19 @@ class Cyclic(NamedTuple):
   def exchange_r(self, x):
     return self._exchange(x, self._over_r()) if self.rows > 1 else x
 
+  def of_next(self, x, dimension):
+    """What the next device has, along a column (0) or a row (1) of the grid, cyclically."""
+    if (self.rows, self.columns)[dimension] == 1:
+      return x
+    # `ppermute` counts devices in the order of the mesh, whatever that of the names (jax 0.10.2).
+    shape = self.layout.mesh.shape
+    names = tuple(name for name in self.layout.mesh.axis_names if name in self.axes)
+    place = np.arange(self.devices).reshape([shape[name] for name in names])
+    place = place.transpose([names.index(name) for name in self.axes])
+    place = place.reshape(self.rows, self.columns)
+    pairs = np.stack([np.roll(place, -1, dimension), place], axis=-1).reshape(-1, 2)
+    return lax.ppermute(x, names, [(source, own) for source, own in pairs.tolist()])
+
   def exchange_all(self, x, rows, columns):
     """The parts that all devices send to this one.
 
@@ -295,6 +313,12 @@ class Cyclic(NamedTuple):
     moved = self.exchange_c(moved).reshape(self.columns, panels * self.block, self.wide)
     return moved.swapaxes(0, 1).reshape(panels * self.block, self.width)
 
+  def restored_columns(self, redistributed):
+    """The inverse of `redistribute_rows`."""
+    moved = redistributed.reshape(-1, self.columns, self.wide).swapaxes(0, 1)
+    moved = self.exchange_c(moved).reshape(self.columns, -1, self.block, self.wide)
+    return moved.swapaxes(0, 1).reshape(-1, self.wide)
+
   def spread_to_rows(self, redistributed):
     """A result of `redistribute_rows`, for this device's rows."""
     blocks = redistributed.reshape(-1, self.block, self.width)
@@ -331,6 +355,13 @@ class Cyclic(NamedTuple):
     row = (quotient(i, self.block) * self.rows + r) * self.block + remainder(i, self.block)
     column = (quotient(j, self.wide) * self.columns + c) * self.wide + remainder(j, self.wide)
     return row[:, None], column[None]
+
+  def redistributed_numbers(self):
+    """The indices of the rows that `redistribute_rows` gives this device, of all panels."""
+    r, c = self.place()
+    i = jnp.arange(self.padded // self.devices, dtype=r.dtype)
+    number = (quotient(i, self.block) * self.columns + c) * self.rows + r
+    return number * self.block + remainder(i, self.block)
 
   def diagonal(self, x):
     """The device's part of X's diagonal: one block of each panel."""

@@ -101,8 +101,8 @@ def _axes_of(x, sharding) -> tuple[Axes, ...]:
   return tuple(map(as_axes, spec))
 
 
-def check_columns(name: str, b: jax.Array) -> None:
-  """Refuses right-hand sides whose columns are known to be sharded.
+def check_columns(name: str, operand: str, b: jax.Array) -> None:
+  """Refuses right-hand sides or changes whose columns are known to be sharded.
 
   Each device uses all columns, so they would be gathered silently.
   """
@@ -110,10 +110,24 @@ def check_columns(name: str, b: jax.Array) -> None:
   spec = _axes_of(b, sharding)
   if b.ndim > 1 and math.prod(sharding.mesh.shape[axis] for axis in spec[-1]) > 1:
     whole = partition((*spec[:-1], ()))
+    more = ", or multiply them by the inverse" if operand == "b" else ""
     raise ffi.ShardingTypeError(
-        f"{name}: the columns of b are sharded, {partition(spec)}, and each device would have to "
-        f"hold all of them; reshard it first: jax.sharding.reshard(b, {whole}), a few columns at a "
-        "time if they are many, or multiply them by the inverse.")
+        f"{name}: the columns of {operand} are sharded, {partition(spec)}, and each device would "
+        f"have to hold all of them; reshard it first: jax.sharding.reshard({operand}, {whole}), a "
+        f"few columns at a time if they are many{more}.")
+
+
+def check_divides(
+    name: str, layout: Layout, k: int, advice: str = "factor a matrix of such a size"
+) -> None:
+  """Refuses k rows and columns of results that Explicit axes would share unevenly."""
+  if not layout.mesh.are_all_axes_explicit:
+    return
+  counts = [layout.devices(axes) for axes in layout.spec]
+  if any(k % count for count in counts):
+    raise ffi.ShardingTypeError(
+        f"{name}: on Explicit axes the {k} rows and columns of results, sharded by "
+        f"{partition(layout.spec)}, must be multiples of the devices, {counts}; {advice}.")
 
 
 def _explicit(mesh: AbstractMesh, spec: Sequence[Axes]) -> tuple[Axes, ...]:

@@ -62,7 +62,7 @@ def _eliminate_panel(g, low, k, carry):
   a, u, order, standing, info = carry
   r, c = g.place()
   redistributed = g.redistribute_rows(g.columns_of(a, k))
-  numbers = _redistributed_numbers(g)
+  numbers = g.redistributed_numbers()
   free = standing[numbers] < 2
   redistributed = jnp.where(free[:, None], redistributed, 0)
   packed, pivots = _tournament(g, redistributed, numbers, standing)
@@ -91,14 +91,6 @@ def _eliminate_panel(g, low, k, carry):
   u = put(u, g.own_rows(right, r), k * g.tall, low * g.wide)
   order = put(order, pivots, k * g.width)
   return a, u, order, jnp.where(among >= 0, 2, standing), info
-
-
-def _redistributed_numbers(g):
-  """The indices of the rows that `redistribute_rows` gives this device."""
-  r, c = g.place()
-  i = jnp.arange(g.padded // g.devices, dtype=r.dtype)
-  number = (quotient(i, g.block) * g.columns + c) * g.rows + r
-  return number * g.block + remainder(i, g.block)
 
 
 def _tournament(g, rows, numbers, standing):
@@ -184,11 +176,15 @@ def inverse(g: Cyclic, packed: jax.Array, order: jax.Array) -> jax.Array:
   """A⁻¹, the solution of A X = I."""
   lower, upper = factors(g, packed)
   upper = transpose_of_upper(g, upper)
-  row, column = g.numbers()
-  permutation = jnp.where(
-      order[row[:, 0]][:, None] == column, jnp.ones((), upper.dtype), g.zeros_after(upper))
-  x = solve(g, lower, permutation, left=True, transpose=False)
+  x = solve(g, lower, permutation_matrix(g, upper, order), left=True, transpose=False)
   return solve(g, upper, x, left=True, transpose=True)
+
+
+def permutation_matrix(g: Cyclic, like: jax.Array, order: jax.Array) -> jax.Array:
+  """P with P A = L U, of the dtype of an array in the layout."""
+  row, column = g.numbers()
+  return jnp.where(
+      order[row[:, 0]][:, None] == column, jnp.ones((), like.dtype), g.zeros_after(like))
 
 
 def determinant(

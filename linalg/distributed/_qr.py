@@ -6,11 +6,10 @@ from typing import Any
 import jax
 from jax.typing import ArrayLike
 
-from linalg import ffi
 from linalg._core.operands import as_arrays, check_matrix
 from linalg._core.public import public
 from linalg._factorizations.qr import QRResult
-from linalg.distributed._layout import Places, partition, shared_of
+from linalg.distributed._layout import Places, check_divides, shared_of
 from linalg.distributed._qr_cyclic import factors, triangle
 from linalg.distributed._shared import Shared, blocks_of, from_blocks, to_blocks
 from linalg.distributed._tall import Rows, tall_factors, tall_r
@@ -25,19 +24,6 @@ def rows_or_blocks(name: str, a: jax.Array, axes: Places) -> Rows | Shared:
   if not columns and m >= max(n, layout.devices(rows) * n):
     return Rows(layout, m, n)
   return blocks_of(name, layout, m, n)
-
-
-def check_divides(name: str, a: jax.Array, shared: Shared) -> None:
-  """Refuses shapes whose results would be sharded unevenly, which Explicit axes cannot be."""
-  layout, k = shared.grid.layout, min(shared.grid.lengths)
-  if not jax.typeof(a).sharding.mesh.are_all_axes_explicit:
-    return
-  counts = [layout.devices(axes) for axes in layout.spec]
-  if any(k % count for count in counts):
-    raise ffi.ShardingTypeError(
-        f"{name}: on Explicit axes the {k} rows and columns of results, sharded by "
-        f"{partition(layout.spec)}, must be multiples of the devices, {counts}; pad the matrix "
-        "with zeros.")
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -99,7 +85,7 @@ def qr(a: ArrayLike, mode: str = "reduced", *, axes: Places = None) -> Any:
   (a,), dtype = as_arrays("qr", a)
   found = rows_or_blocks("qr", a, axes)
   if isinstance(found, Shared):
-    check_divides("qr", a, found)
+    check_divides("qr", found.grid.layout, min(found.grid.lengths), "pad the matrix with zeros")
     both, alone = _factors, _triangle
   else:
     both, alone = tall_factors, tall_r

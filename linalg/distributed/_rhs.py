@@ -1,6 +1,6 @@
-"""Right-hand sides of one matrix that several devices share: a few columns, on all of them."""
+"""Few columns on all devices: right-hand sides and changes of one matrix that they share."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.typing import ArrayLike
 
+from linalg._core.edits import as_index
 from linalg._core.operands import as_arrays, as_columns
 from linalg.distributed._cyclic import Cyclic
 from linalg.distributed._layout import check_columns
@@ -27,9 +28,30 @@ def solve_columns(
   if columns.ndim != 2:
     raise ValueError(
         f"{name} takes a vector (n,) or columns (n, k), the matrix being one, got {b.shape}.")
-  check_columns(name, b)
+  check_columns(name, "b", b)
   x = solve(_replicated(columns))
   return _placed_like((x[:, 0] if vector else x).astype(dtype), b)
+
+
+def one_change(name: str, operands: Mapping[str, tuple[jax.Array, int]]) -> list[jax.Array]:
+  """Operands of a change of one matrix on all devices. They are given with their ranks, by name."""
+  for what, (x, rank) in operands.items():
+    if x.ndim != rank:
+      raise ValueError(
+          f"{name}() changes one matrix that several devices share, so {what} has no batch, got "
+          f"{x.shape}.")
+    check_columns(name, what, x)
+  return [_replicated(x) for x, _ in operands.values()]
+
+
+def one_index(name: str, index: Any, n: int) -> tuple[jax.Array, Any]:
+  """The index of a row of one matrix, from the front, and whether it is out of range."""
+  if jnp.ndim(index):
+    raise ValueError(
+        f"{name}() changes one matrix that several devices share, so index is one integer, got "
+        f"shape {jnp.shape(index)}.")
+  index, outside = as_index(name, index, n)
+  return jnp.asarray(index), False if outside is None else outside
 
 
 def linear_solution(

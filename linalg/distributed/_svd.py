@@ -29,13 +29,14 @@ from linalg.distributed._layout import (
   Layout,
   Places,
   check_columns,
+  check_divides,
   map_parts,
   partition,
   placed_as_rows,
   placed_layout,
   rows_of,
 )
-from linalg.distributed._qr import check_divides, rows_or_blocks
+from linalg.distributed._qr import rows_or_blocks
 from linalg.distributed._qr_cyclic import factors, triangle
 from linalg.distributed._redistribution import even
 from linalg.distributed._reflectors import Spectrum, grid_of_reflectors
@@ -313,7 +314,8 @@ def _least_squares(shared, rcond, a, b):
 def _is_shared(name, a, found):
   if not isinstance(found, Shared):
     return False
-  check_divides(name, a, found)
+  check_divides(
+      name, found.grid.layout, min(found.grid.lengths), "pad the matrix with zeros")
   return True
 
 
@@ -485,7 +487,7 @@ def lstsq(
   (matrix, rhs), dtype = as_arrays("lstsq", a, b)
   found = rows_or_blocks("lstsq", matrix, axes)
   vector = rhs.ndim == 1
-  check_columns("lstsq", rhs)
+  check_columns("lstsq", "b", rhs)
   columns = rhs[:, None] if vector else rhs
   if columns.ndim != matrix.ndim or columns.shape[:-1] != matrix.shape[:-1]:
     raise incompatible("lstsq", matrix, rhs, names=("a", "b"))

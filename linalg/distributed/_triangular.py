@@ -16,27 +16,33 @@ from linalg.distributed._redistribution import to_cyclic
 from linalg.distributed._rhs import linear_solution, solve_columns
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
-def _solution(grid: Cyclic, lower, adjoint, unit_diagonal, a, b):
-  """Solves op(T) X = B, where op is the identity or the adjoint."""
-
-  def triangle(a):
-    return algorithms.triangle(grid, a, lower=lower, unit_diagonal=unit_diagonal)
+def solution(
+    grid: Cyclic, t: jax.Array, b: jax.Array, *, lower: bool, adjoint: bool
+) -> jax.Array:
+  """Solves op(T) X = B for a triangle T in the block-cyclic layout, where op is the identity or the
+  adjoint."""
 
   def multiply(x):
-    body = lambda a, x: lax.psum(
-        algorithms.times_columns(grid, triangle(a), x, adjoint=adjoint), grid.axes)
-    return grid.map(body, "cs", "s", a, x)
+    body = lambda t, x: lax.psum(
+        algorithms.times_columns(grid, t, x, adjoint=adjoint), grid.axes)
+    return grid.map(body, "cs", "s", t, x)
 
   def solve(b, adjoint):
-    body = lambda a, b: algorithms.substitute(grid, triangle(a), b, lower=lower, adjoint=adjoint)
+    body = functools.partial(algorithms.substitute, grid, lower=lower, adjoint=adjoint)
     return grid.map(body, "cs", "s", known, b)
 
-  a = to_cyclic(grid, a)
-  known = lax.stop_gradient(a)
+  known = lax.stop_gradient(t)
   return linear_solution(
       grid, b, multiply, functools.partial(solve, adjoint=adjoint),
       functools.partial(solve, adjoint=not adjoint))
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
+def _solution(grid: Cyclic, lower, adjoint, unit_diagonal, a, b):
+  triangle = functools.partial(
+      algorithms.triangle, grid, lower=lower, unit_diagonal=unit_diagonal)
+  t = grid.map(triangle, "c", "c", to_cyclic(grid, a))
+  return solution(grid, t, b, lower=lower, adjoint=adjoint)
 
 
 @public("trans", "lower", "unit_diagonal", "axes", "grid", "panel", compiled=False)

@@ -48,7 +48,7 @@ def test_results(layout, kind, dtype, rng):
 
 def check_factors(factor, a, dtype):
   """A[p] = L U, for factors that are far from each other in the layout."""
-  order = np.asarray(factor.permutation)
+  order = np.asarray(factor.order)
   np.testing.assert_array_equal(order, np.broadcast_to(order[0], order.shape))
   order, n = order[0], len(a)
   np.testing.assert_array_equal(np.sort(order), np.arange(factor.grid.padded))

@@ -256,7 +256,7 @@ def test_a_factor_is_a_pytree(rng):
 
   with jax.set_mesh(x.sharding.mesh):
     traced, logdet = jax.jit(several, donate_argnums=0)(eager, x)
-  assert eager.matrix.is_deleted()
+  assert eager.a.is_deleted()
   assert jax.tree.structure(traced) == jax.tree.structure(eager)
   close(logdet, expected, np.float64)
   close(dist.cho_solve(traced, a[0]), np.eye(N)[0], np.float64)
