@@ -246,7 +246,7 @@ class Cyclic(NamedTuple):
     return self._exchange(x, self._over_r()) if self.rows > 1 else x
 
   def of_next(self, x, dimension):
-    """What the next device has, along a column (0) or a row (1) of the grid, cyclically."""
+    """The X of the next device, along a column (0) or a row (1) of the grid, cyclically."""
     if (self.rows, self.columns)[dimension] == 1:
       return x
     # `ppermute` counts devices in the order of the mesh, whatever that of the names (jax 0.10.2).
