@@ -59,11 +59,12 @@ def as_border(
   """The columns (..., n, k) and the corner (..., k, k) that are appended to a Hermitian matrix."""
   columns, corner = as_changes(
       name, factor, dtype, columns, corner, names=("columns", "corner"), real=("corner",))
+  given = columns, corner
   if columns.ndim and (corner.ndim < 2 or columns.ndim == corner.ndim + 1):
     columns, corner = columns[..., None], corner[..., None, None]
   n, k = columns.shape[-2:] if columns.ndim > 1 else (None, None)
   if n != factor.shape[-1] or corner.shape[-2:] != (k, k):
-    raise incompatible(name, factor, columns, corner, names=("the factor", "columns", "corner"))
+    raise incompatible(name, factor, *given, names=("the factor", "columns", "corner"))
   check_batches(name, factor, columns, corner, names=("the factor", "columns", "corner"))
   return columns, corner
 

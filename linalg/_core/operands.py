@@ -162,6 +162,9 @@ def incompatible_changes(
   error = incompatible(name, factor, *changes, names=names)
   if not any(x.ndim > 1 for x in changes):
     return error
+  if isinstance(factor, jax.ShapeDtypeStruct):  # of one matrix that devices share
+    hint = " and ".join(f"{x}.T" for x in names[1:])
+    return ValueError(f"{error}. Where these are vectors in rows, use {hint}.")
   hint = " and ".join(f"{x}[..., None]" for x in names[1:])
   return ValueError(
       f"{error}. Where these are vectors, not columns of matrices, use {hint}.")

@@ -312,6 +312,7 @@ class CholeskyFactor:
     if weight is None:
       return self._update("update", w, downdate=False)
     columns, weight = as_weighted_update("update", self.upper, self.dtype, w, weight)
+    ffi.refuse_sharded("update", columns)
     return self._changed("update", _weighted(self.upper, self.info, columns, weight))
 
   def downdate(self, w: ArrayLike) -> "CholeskyFactor":
@@ -320,6 +321,7 @@ class CholeskyFactor:
 
   def _update(self, name, w, downdate):
     columns = as_update(name, self.upper, self.dtype, w)
+    ffi.refuse_sharded(name, columns)
     return self._changed(name, _update(self.upper, self.info, columns, downdate))
 
   def append(self, columns: ArrayLike, corner: ArrayLike) -> "CholeskyFactor":

@@ -284,6 +284,11 @@ def substitute(g: Cyclic, t: jax.Array, b: jax.Array, *, lower: bool, adjoint: b
   op is the identity or the adjoint. T is zero outside its triangle. Each panel takes a sum over the
   devices of its rows, and moves the panel's diagonal block.
   """
+  solve = functools.partial(
+      triangular_solve_p, left_side=True, lower=lower, transpose_a=adjoint, conjugate_a=adjoint)
+  if g.panels == 1:
+    # XLA aborts over a complex loop of one step on one device (jax 0.10.2).
+    return solve(g.diagonal_block(t, 0), b)
   r, c = g.place()
   columns = b.shape[1]
   backward = lower == adjoint
@@ -301,9 +306,7 @@ def substitute(g: Cyclic, t: jax.Array, b: jax.Array, *, lower: bool, adjoint: b
       here = (jnp.arange(g.rows, dtype=r.dtype) == r)[None, :, None, None]
     known = lax.psum(jnp.where(here, part, 0).reshape(g.width, columns), g.axes)
     rest = cut(x, k * g.width, g.width, 0) - known
-    panel = triangular_solve_p(
-        g.diagonal_block(t, k), rest, left_side=True, lower=lower, transpose_a=adjoint,
-        conjugate_a=adjoint)
+    panel = solve(g.diagonal_block(t, k), rest)
     if adjoint:
       side = put(side, g.own_rows(panel, r), k * g.tall, 0)
     else:

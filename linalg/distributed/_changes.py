@@ -164,8 +164,8 @@ def with_last_rows(g: Cyclic, x: jax.Array, columns: jax.Array) -> jax.Array:
   low = (g.n - k) // g.width
   row, column = g.numbers()
   row = row[low * g.tall :]
-  is_row = row == g.n - k + jnp.arange(k, dtype=row.dtype)[None]
-  rows = product(is_row.astype(x.dtype), columns[column[0]], adjoint_b=True)
+  place = jnp.clip(row[:, 0] - (g.n - k), 0, k - 1)
+  rows = columns[column[0]].conj().mT[place]
   inside = (row >= g.n - k) & (row < g.n)
   return put(x, jnp.where(inside, rows, x[low * g.tall :]), low * g.tall, 0)
 

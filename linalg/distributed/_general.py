@@ -214,6 +214,9 @@ class LUFactor:
   operations: see `linalg.factorize_lu`, which has the same methods, for the reason. A stays in its
   layout. Only `delete` moves it, a row and a column of each block to the device before.
 
+  `info` and `order` are integers, which `jax.grad` refuses in its argument. For derivatives with
+  respect to the object, use `jax.grad(..., allow_int=True)` or `jax.vjp`.
+
   Attributes:
     a: A in the block-cyclic layout, (P, h, w), a part for each of P devices; see
       docs/distributed_algorithms.md. Derivatives are with respect to it.
@@ -221,8 +224,8 @@ class LUFactor:
       constants for derivatives.
     order: int32 (P, n'), equal for all devices: row i of L U is row order[:, i] of A, padded to n'
       rows.
-    info: int32, 0 if all pivots are nonzero, or -1 where the factors hold NaN. For a singular
-      matrix it is the 1-based index of the first zero pivot.
+    info: int32, 0 if all pivots are nonzero, or -1 where the factors hold NaN, as for a traced
+      index out of range. For a singular matrix it is the 1-based index of the first zero pivot.
     grid: the layout.
     dtype: of results.
   """
@@ -346,7 +349,7 @@ class LUFactor:
 def solve_general(
     name: str, factor: LUFactor, b: ArrayLike, trans: int | str = 0
 ) -> jax.Array:
-  transpose, conjugate = parse_trans("lu_solve", trans)
+  transpose, conjugate = parse_trans(name, trans)
   conjugated = transpose and not conjugate
 
   def solve(columns):

@@ -111,14 +111,16 @@ def check_columns(name: str, operand: str, b: jax.Array) -> None:
   if b.ndim > 1 and math.prod(sharding.mesh.shape[axis] for axis in spec[-1]) > 1:
     whole = partition((*spec[:-1], ()))
     more = ", or multiply them by the inverse" if operand == "b" else ""
+    what = "the columns" if operand == "columns" else f"the columns of {operand}"
     raise ffi.ShardingTypeError(
-        f"{name}: the columns of {operand} are sharded, {partition(spec)}, and each device would "
+        f"{name}: {what} are sharded, {partition(spec)}, and each device would "
         f"have to hold all of them; reshard it first: jax.sharding.reshard({operand}, {whole}), a "
         f"few columns at a time if they are many{more}.")
 
 
 def check_divides(
-    name: str, layout: Layout, k: int, advice: str = "factor a matrix of such a size"
+    name: str, layout: Layout, k: int,
+    advice: str = "solve, logdet and changes take any size, and so do Auto axes"
 ) -> None:
   """Refuses k rows and columns of results that Explicit axes would share unevenly."""
   if not layout.mesh.are_all_axes_explicit:

@@ -196,7 +196,7 @@ def _deleted(old, grid, a, l, info, index):
   def without(a, index):
     return changes.resized(grid, changes.without(old, a, index))
 
-  a = grid.map(without, "cs", "c", a, index)
+  a = jnp.where(info == -1, jnp.nan, grid.map(without, "cs", "c", a, index))
   factor = functools.partial(changes.factor_without, old, grid)
   return a, *grid.map(factor, "css", "cs", *lax.stop_gradient((l, info)), index)
 
@@ -206,8 +206,8 @@ def _replaced(grid, a, l, info, index, column):
   column = grid.pad(column)
   number = jnp.arange(grid.padded, dtype=index.dtype)
   row = jnp.where(number == index, column.real.astype(column.dtype), column.conj())
-  a = grid.map(
-      functools.partial(changes.replaced, grid), "csss", "c", a, index, row, column)
+  a = jnp.where(info == -1, jnp.nan, grid.map(
+      functools.partial(changes.replaced, grid), "csss", "c", a, index, row, column))
   factor = functools.partial(changes.factor_replaced, grid)
   l, info = grid.map(
       factor, "csss", "cs", *lax.stop_gradient((l, info)), index, lax.stop_gradient(column))
@@ -226,11 +226,15 @@ class CholeskyFactor:
   used by all devices. A changed factor keeps its dtype, grid and panels. If A + w wᴴ and the like
   is not positive definite, results are NaN.
 
+  `info` is an integer, which `jax.grad` refuses in its argument. For derivatives with respect to
+  the object, use `jax.grad(..., allow_int=True)` or `jax.vjp`.
+
   Attributes:
     a: A in the block-cyclic layout, (P, h, w), a part for each of P devices; see
       docs/distributed_algorithms.md. Its lower triangle counts. Derivatives are with respect to it.
     blocks: L in that layout, a constant to derivatives.
-    info: int32, the order of the first leading minor that is not positive, or 0.
+    info: int32, the order of the first leading minor that is not positive, or 0, or -1 for an index
+      out of range.
     grid: the layout.
     dtype: of results.
   """
@@ -261,9 +265,10 @@ class CholeskyFactor:
     return _upper(self.grid, self.a, self.blocks).astype(self.dtype)
 
   def matrix(self) -> jax.Array:
-    """A (n, n), sharded as it was, from its lower triangle."""
+    """A (n, n), sharded as it was, from its lower triangle. It is NaN where there is no factor."""
     check_divides("matrix", self.grid.layout, self.n)
-    return _matrix(self.grid, self.a).astype(self.dtype)
+    found = jnp.where(self.info == 0, _matrix(self.grid, self.a), jnp.nan)
+    return found.astype(self.dtype)
 
   def inverse(self) -> jax.Array:
     """A⁻¹ (n, n), sharded as A is. To compute A⁻¹ b, `solve` is faster and more accurate."""
@@ -311,9 +316,9 @@ class CholeskyFactor:
 
     It is the product of b and `solve(b)`, whose derivatives do not need those of L.
     """
-    x = solve_positive("quadratic", self, b)
-    (y, b), _ = as_arrays("quadratic", x, b)
-    return jnp.sum((b.conj() * y).real, axis=0).astype(real_dtype(x.dtype))
+    (_, b), dtype = as_arrays("quadratic", jnp.zeros((), self.dtype), b)
+    x = solve_positive("quadratic", dataclasses.replace(self, dtype=b.dtype), b)
+    return jnp.sum((b.conj() * x).real, axis=0).astype(real_dtype(dtype))
 
   def update(self, w: ArrayLike, weight: ArrayLike | None = None) -> "CholeskyFactor":
     """The factor of A + w wᴴ, or of A + w diag(weight) wᴴ.

@@ -46,11 +46,11 @@ def one_change(name: str, operands: Mapping[str, tuple[jax.Array, int]]) -> list
 
 def one_index(name: str, index: Any, n: int) -> tuple[jax.Array, Any]:
   """The index of a row of one matrix, from the front, and whether it is out of range."""
+  index, outside = as_index(name, index, n)
   if jnp.ndim(index):
     raise ValueError(
         f"{name}() changes one matrix that several devices share, so index is one integer, got "
         f"shape {jnp.shape(index)}.")
-  index, outside = as_index(name, index, n)
   return jnp.asarray(index), False if outside is None else outside
 
 
