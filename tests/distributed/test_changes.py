@@ -556,6 +556,34 @@ def test_vmap(rng):
   close(columns, np.linalg.cholesky(a[0] + w @ w.mT), np.float64)
 
 
+def test_transformed_factors(rng):
+  """vmap over operands, a scan that carries the factor, and derivatives with respect to it."""
+  n = 8
+  a = positive(rng, n, np.float64)
+  rows, corners = general(rng, 2, n, dtype=np.float64), np.array([99.0, -1.0])
+
+  def results(factor, rows, corners):
+    deleted = jax.vmap(lambda i: factor.delete(i).logdet())(np.arange(n, dtype=np.int32))
+    appended = jax.vmap(lambda row, corner: factor.append(row, corner).logdet())(rows, corners)
+    replaced = jax.vmap(lambda row: factor.replace(0, row + 99 * np.eye(n)[0]).logdet())(rows)
+    last, _ = jax.lax.scan(
+        lambda f, row: (f.update(row).downdate(row / 2).replace(1, 99 * np.eye(n)[1]), None),
+        factor, rows)
+    return deleted, appended, replaced, last.logdet()
+
+  x = place(a, "both", AxisType.Explicit)
+  with jax.set_mesh(x.sharding.mesh):
+    factor = dist.cho_factor(x, panel=n)
+    found = quick_jit(results)(factor, rows, corners)
+    slope = jax.grad(lambda f: f.logdet(), allow_int=True)(factor)
+  expected = quick_jit(results)(linalg.factorize_cholesky(a), rows, corners)
+  for y, z in zip(found, expected, strict=True):
+    np.testing.assert_allclose(y, z, rtol=1e-12)
+  assert np.array_equal(np.isnan(found[1]), [False, True]) and not np.any(slope.blocks)
+  lower = np.tril(from_cyclic(factor.grid, slope.a))
+  close((lower + lower.T) / 2, np.linalg.inv(a), np.float64)
+
+
 @pytest.mark.parametrize("call,each,more,shares", [
     (lambda f, w: f.update(w), 3, 0, 2.2),
     pytest.param(lambda f, w: f.append(w, w[0]), 2, 0, 0.6, marks=pytest.mark.extended),
