@@ -121,7 +121,9 @@ LINALG_INLINE void SquareQrVjp(int n, E* q, E* r, E* x, E* w, E* dr) {
       },
       [&](int i) { w[i] = E{} - ImaginaryPart(w[i]); });
   // The last row is 0 if A is real. Then the last element of R does not count, which may be 0 too.
-  if constexpr (!kComplexElement<E>) r[n * n - 1] = Broadcast<E>(1);
+  if constexpr (!kComplexElement<E>) {
+    if (n > 0) r[n * n - 1] = Broadcast<E>(1);
+  }
   SolveUpper(n, r, /*unit_diagonal=*/false, n, w);
   // The transpose of that of Qᴴ dA, negative.
   TransposeSquare(n, dr);
