@@ -208,8 +208,9 @@ def test_export(case, rng):
 # The two versions of Python in .ci/run take one half each, so that no change escapes.
 @selection.one_in(2)
 @selection.extended_for(
-    "cosm", "coshm", "expm", "expm_cond", "expm_frechet", "fractional_matrix_power", "sinhm",
-    "sinm", "solve_continuous_are", "solve_discrete_are", "tanhm", "tanm")
+    "block_tridiagonal_cholesky", "cosm", "coshm", "expm", "expm_cond", "expm_frechet",
+    "fractional_matrix_power", "sinhm", "sinm", "solve_continuous_are", "solve_discrete_are",
+    "tanhm", "tanm")
 @cases.each_in_double(IN_PYTHON_WITH_DERIVATIVES)
 def test_derivatives(case, dtype, rng):
   """Derivatives in every mode agree with finite differences to second order.
