@@ -40,7 +40,13 @@ inline SeriesShape ReadSeries(const ffi::AnyBuffer& means, std::string_view name
 inline const ffi::AnyBuffer& BufferOf(const ffi::AnyBuffer& operand) { return operand; }
 inline const ffi::AnyBuffer& BufferOf(Result& result) { return *result; }
 
-// Operands or results with leading steps. `rows` is -1 for vectors. Results never serve the batch.
+// Whether an operand of this rank serves the whole batch. No result does.
+template <class Buffer>
+bool ServesBatch(Buffer& buffer, size_t core) {
+  return !std::is_same_v<Buffer, Result> && BufferOf(buffer).dimensions().size() == core;
+}
+
+// Operands or results with leading steps. `rows` is -1 for vectors.
 template <class T, class Buffer>
 Steps<T> ReadSteps(Buffer& buffer, const SeriesShape& series, int64_t rows, int64_t cols,
                    std::string_view name, bool may_be_empty = false) {
@@ -52,7 +58,7 @@ Steps<T> ReadSteps(Buffer& buffer, const SeriesShape& series, int64_t rows, int6
   if (count != 1 && count != series.steps && !(may_be_empty && count == 0)) {
     throw BadArgument(name, "have 1 or " + std::to_string(series.steps) + " steps");
   }
-  const bool shared = rank == core && !std::is_same_v<Buffer, Result>;
+  const bool shared = ServesBatch(buffer, core);
   const int64_t batch = shared ? 1 : series.batch;
   T* data;
   if (rows < 0) {
@@ -82,8 +88,7 @@ template <class T, class Buffer>
 Steps<T> ReadOne(Buffer& buffer, int64_t batch, CoreShape core, std::string_view name) {
   int64_t size = 1;
   for (const int64_t count : core) size *= count;
-  const bool shared =
-      BufferOf(buffer).dimensions().size() == core.size() && !std::is_same_v<Buffer, Result>;
+  const bool shared = ServesBatch(buffer, core.size());
   return {Elements<T>(buffer, shared ? 1 : batch, core, name), 1, size, shared};
 }
 

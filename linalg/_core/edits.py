@@ -70,13 +70,13 @@ def as_border(
 
 
 def as_general_update(
-    name: str, factor: Any, dtype: Any, u: ArrayLike, v: ArrayLike
+    name: str, factor: Any, dtype: Any, u: ArrayLike, v: ArrayLike, what: str = "the factor"
 ) -> tuple[jax.Array, jax.Array]:
-  """The columns u and v (..., n, k) of A + u vᴴ."""
+  """The columns u (..., m, k) and v (..., n, k) of A + u vᴴ. A factor (..., m, n) has A's shape."""
   u, v = as_changes(name, factor, dtype, u, v, names=("u", "v"))
   left, right = (x[..., None] if x.ndim == 1 else x for x in (u, v))
-  n, names = factor.shape[-1], ("the factor", "u", "v")
-  if left.shape[-2:-1] != (n,) or right.shape[-2:-1] != (n,) or left.shape[-1] != right.shape[-1]:
+  (m, n), names = factor.shape[-2:], (what, "u", "v")
+  if left.shape[-2:-1] != (m,) or right.shape[-2:-1] != (n,) or left.shape[-1] != right.shape[-1]:
     raise incompatible_changes(name, factor, (u, v), names=names)
   check_batches(name, factor, left, right, names=names)
   return left, right

@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 from linalg import ffi
 from linalg._core.algebra import adjoint, info_of_zeros, nan_where, stored_diagonal
 from linalg._core.checks import check
-from linalg._core.edits import at_index, replaced, without
+from linalg._core.edits import as_general_update, at_index, replaced, without
 from linalg._core.operands import (
   as_arrays,
   as_changes,
@@ -151,14 +151,9 @@ class QRFactor:
     return self._update("downdate", u, v)
 
   def _update(self, name, u, v):
-    u, v = as_changes(name, self.q, self.dtype, u, v, names=("u", "v"))
+    u, v = as_general_update(name, self.q, self.dtype, u, v, "the factor Q")
     u = -u if name == "downdate" else u
-    left, right = (x[..., None] if x.ndim == 1 else x for x in (u, v))
-    m, n = self.q.shape[-2:]
-    if left.shape[-2:-1] != (m,) or right.shape[-2:-1] != (n,) or left.shape[-1] != right.shape[-1]:
-      raise incompatible_changes(name, self.q, (u, v), names=("the factor Q", "u", "v"))
-    check_batches(name, self.q, left, right, names=("the factor Q", "u", "v"))
-    return self._of(product(self.q, self.r) + product(left, right, adjoint_b=True))
+    return self._of(product(self.q, self.r) + product(u, v, adjoint_b=True))
 
   def append_rows(self, rows: ArrayLike) -> "QRFactor":
     """The factors of A with a row (n,), or rows (..., p, n), below it.

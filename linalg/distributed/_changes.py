@@ -201,6 +201,24 @@ def _next(g, x, dimension):
   return jnp.moveaxis(blocks.reshape(-1, x.shape[1 - dimension]), 0, dimension)
 
 
+# The changed matrix on all devices. It is NaN where a traced index is out of range.
+
+
+def matrix_without(
+    old: Cyclic, g: Cyclic, a: jax.Array, index: jax.Array, outside: jax.Array | bool
+) -> jax.Array:
+  found = g.map(lambda a, index: resized(g, without(old, a, index)), "cs", "c", a, index)
+  return jnp.where(outside, jnp.nan, found)
+
+
+def matrix_replaced(
+    g: Cyclic, a: jax.Array, index: jax.Array, outside: jax.Array | bool, row: jax.Array,
+    column: jax.Array,
+) -> jax.Array:
+  found = g.map(functools.partial(replaced, g), "csss", "c", a, index, row, column)
+  return jnp.where(outside, jnp.nan, found)
+
+
 def column_of(g: Cyclic, x: jax.Array, index: jax.Array) -> jax.Array:
   """Column `index` (padded,) on all devices."""
   row, column = g.numbers()

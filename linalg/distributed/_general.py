@@ -187,19 +187,12 @@ def _appended(old, grid, a, column, row, corner):
   return grid.map(grown, "css", "c", a, column, row)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def _deleted(old, grid, a, index, outside):
-  def without(a, index):
-    return changes.resized(grid, changes.without(old, a, index))
-
-  return jnp.where(outside, jnp.nan, grid.map(without, "cs", "c", a, index))
+_deleted = jax.jit(changes.matrix_without, static_argnums=(0, 1))
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def _replaced(grid, a, index, outside, column, row):
-  replaced = functools.partial(changes.replaced, grid)
-  a = grid.map(replaced, "csss", "c", a, index, grid.pad(row), grid.pad(column))
-  return jnp.where(outside, jnp.nan, a)
+  return changes.matrix_replaced(grid, a, index, outside, grid.pad(row), grid.pad(column))
 
 
 @functools.partial(

@@ -105,8 +105,8 @@ def _upper(grid, a, l):
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _matrix(grid, a):
-  return from_cyclic(grid, hermitian_p(a, grid=grid))
+def _matrix(grid, a, info):
+  return jnp.where(info == 0, from_cyclic(grid, hermitian_p(a, grid=grid)), jnp.nan)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
@@ -193,10 +193,7 @@ def _appended(old, grid, a, l, info, columns, corner):
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _deleted(old, grid, a, l, info, index):
-  def without(a, index):
-    return changes.resized(grid, changes.without(old, a, index))
-
-  a = jnp.where(info == -1, jnp.nan, grid.map(without, "cs", "c", a, index))
+  a = changes.matrix_without(old, grid, a, index, info == -1)
   factor = functools.partial(changes.factor_without, old, grid)
   return a, *grid.map(factor, "css", "cs", *lax.stop_gradient((l, info)), index)
 
@@ -206,8 +203,7 @@ def _replaced(grid, a, l, info, index, column):
   column = grid.pad(column)
   number = jnp.arange(grid.padded, dtype=index.dtype)
   row = jnp.where(number == index, column.real.astype(column.dtype), column.conj())
-  a = jnp.where(info == -1, jnp.nan, grid.map(
-      functools.partial(changes.replaced, grid), "csss", "c", a, index, row, column))
+  a = changes.matrix_replaced(grid, a, index, info == -1, row, column)
   factor = functools.partial(changes.factor_replaced, grid)
   l, info = grid.map(
       factor, "csss", "cs", *lax.stop_gradient((l, info)), index, lax.stop_gradient(column))
@@ -267,8 +263,7 @@ class CholeskyFactor:
   def matrix(self) -> jax.Array:
     """A (n, n), sharded as it was, from its lower triangle. It is NaN where there is no factor."""
     check_divides("matrix", self.grid.layout, self.n)
-    found = jnp.where(self.info == 0, _matrix(self.grid, self.a), jnp.nan)
-    return found.astype(self.dtype)
+    return _matrix(self.grid, self.a, self.info).astype(self.dtype)
 
   def inverse(self) -> jax.Array:
     """A⁻¹ (n, n), sharded as A is. To compute A⁻¹ b, `solve` is faster and more accurate."""
